@@ -118,8 +118,25 @@ Remedy: run `hostnamectl set-hostname {joined}`, or start the kubelet with
   `--hostname-override={joined}`; to keep the new name, run `kubeadm reset` and `kubeadm join`
 
 DISTRIBUTION_UNSUPPORTED (refusal): the node runs {name} ({unit}), which has its own kubelet and
-  container engine; this release supports only a kubelet that runs as kubelet.service
+  container engine in places that this release does not know
 Remedy: remove the node from the group
+
+DISTRIBUTION_STOPPED (refusal): the containerd of {name} ({unit}) does not run, so its settings are
+  unknown
+Remedy: run `systemctl start {unit}` on the node, and run again; a node without containers, such as
+  a controller of k0s, does not belong in the group
+
+DISTRIBUTION_TOO_OLD (refusal): {name} contains containerd {found}; this collection supports the
+  containerd of {name} from {expected} on
+Remedy: upgrade {name} on the node
+
+DISTRIBUTION_RESTART (refusal): {unit} needs a restart, which is not permitted: {reason}
+Remedy: set `nvidia_container_runtime_restart_ok: true`; the restart also restarts the kubelet of
+  the node, and its pods keep running
+
+CLOUD_IMAGE (refusal): the node is made from an image of {name}, found by {evidence}; its cloud
+  writes the configuration of the container engine at each boot
+Remedy: use the GPU image of the cloud, and remove the node from the group
 
 CLUSTER_UNUSABLE (refusal): the API server gave no usable answer: {error}
 Remedy: run `kubectl get nodes` with the same kubeconfig and context; correct metal_gpu_kubeconfig
@@ -578,6 +595,35 @@ CONTAINERD_RUNTIME_CONTESTED (refusal): containerd reads {files} after {path}, a
 Remedy: remove the runtime nvidia from these files, and stop the tool that writes them; for the GPU
   Operator, set `toolkit.enabled=false`
 
+DROP_IN_FORMER (refusal): the drop-in {path} has the format of containerd 1, with which {name} does
+  not start again
+Remedy: move its settings to `version = 3` and plugins."io.containerd.cri.v1.runtime", or delete the
+  file if `nvidia-ctk` or the GPU Operator wrote it
+
+RUNTIME_NOT_DETECTED (refusal): {name} ({unit}) does not have the settings that are asked for, and
+  the role cannot add them: {evidence}
+Remedy: upgrade {name}, or let the template of {path} extend the built-in one as the document below
+  shows; add /usr/bin to the PATH of {unit} if it lacks it
+
+OPERATOR_TOOLKIT (refusal): the runtime nvidia of {engine} runs {found}, which the GPU Operator
+  installs and registers again whenever its pod starts
+Remedy: set `toolkit.enabled=false` in the values of the GPU Operator, remove its entries from the
+  configuration of {engine}, and restart {engine}
+
+KUBESPRAY_OVERWRITES (notice): Kubespray writes {path} anew at each of its runs, and the runtime
+  nvidia is then lost
+Remedy: add the runtime to `containerd_additional_runtimes` in Kubespray's inventory; see
+  docs/coexistence.md
+
+DISTRIBUTION_RESTART_DUE (notice): {name} ({unit}) lists the runtime nvidia until its next start
+Remedy: nothing to do; to remove it now, run `systemctl restart {unit}`, or set
+  `nvidia_container_runtime_restart_ok: true`
+
+ENGINE_BESIDE (notice): {others} beside {engine}, which the kubelet uses; tools and people can take
+  one for the other
+Remedy: nothing to do for pods; stop what nobody needs with `systemctl disable --now {unit}`;
+  containers that you start there can use GPUs of pods
+
 CDI_UNSUPPORTED (refusal): {engine} {found} cannot read the toolkit's CDI specifications;
   {expected} or newer can
 Remedy: update {engine}; or set `device_plugin_device_list_strategy: envvar` (for nodes of both
@@ -797,6 +843,10 @@ DEVICE_PLUGIN_NAME_TAKEN (refusal): the DaemonSet {found} exists, but is neither
   nor NVIDIA's device plugin
 Remedy: set device_plugin_name or device_plugin_namespace to another name
 
+OPERATOR_INSTALLS (notice): the DaemonSet {found} of the GPU Operator selects nodes that this
+  collection prepares ({hosts}); both install the same
+Remedy: set `{value}=false` in the values of the GPU Operator; see docs/coexistence.md
+
 DEVICE_PLUGIN_TWICE (refusal): the cluster runs NVIDIA's device plugin as {found}; they take GPUs
   from each other
 Remedy: keep only one of them; `device_plugin_state: absent` removes the one of this collection
@@ -988,7 +1038,7 @@ Remedy: read `nvidia-smi -q | grep -A 12 Fabric` and `nvidia-smi nvlink --status
   the node and reboot it; if the state returns, have the NVLinks and the NVSwitches checked
 
 KUBELET_STOPPED (failure): the kubelet is not running: {error}
-Remedy: read `journalctl -u kubelet` on the node, and start it with `systemctl start kubelet`
+Remedy: read `journalctl -u {unit}` on the node, and start it with `systemctl start {unit}`
 
 ENGINE_STOPPED (failure): {unit}.service is not running, so no container can start
 Remedy: read `journalctl -u {unit}` on the node, and start it with `systemctl start {unit}`

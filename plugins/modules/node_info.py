@@ -181,6 +181,13 @@ gpu_node:
       description: Whether Secure Boot is enabled. V(null) without EFI.
       type: bool
       sample: false
+    tools:
+      description: >-
+        Other tools that write the configuration of this node, by a file that only they create.
+        These are AKS and EKS, whose images are refused, Kubespray and the GPU Operator.
+      type: list
+      elements: str
+      sample: []
     pci:
       description: GPUs on the PCI bus (vendor 10de, class 0300 or 0302), sorted by address.
       type: list
@@ -1121,6 +1128,53 @@ gpu_node:
             socket: &socket
               description: Path of its socket.
               type: str
+            home:
+              description: >-
+                The Kubernetes distribution that contains this containerd: k3s, RKE2 or k0s.
+                V(null) if it is C(containerd.service).
+              type: dict
+              contains:
+                name:
+                  description: Its name.
+                  type: str
+                unit:
+                  description: The unit that runs it.
+                  type: str
+                is_managed:
+                  description: Whether it generates the configuration file.
+                  type: bool
+                detects_runtimes:
+                  description: Whether it looks for the NVIDIA runtime when it starts.
+                  type: bool
+                watched:
+                  description: >-
+                    Folder of drop-ins whose changes it applies without a restart of its own.
+                  type: str
+                template:
+                  description: >-
+                    File of an admin, from which it generates the configuration. V(null) without
+                    one.
+                  type: str
+                template_lists_runtimes:
+                  description: >-
+                    Whether the template lists the runtimes that it finds. V(true) without a
+                    template.
+                  type: bool
+                runtime_in_path:
+                  description: >-
+                    Whether the C(PATH) of its process has the folder of the NVIDIA runtime. V(true)
+                    if that cannot be read.
+                  type: bool
+                started_after_runtime:
+                  description: Whether its containerd started when the NVIDIA runtime was there.
+                  type: bool
+                former_drop_ins:
+                  description: Drop-ins in a format with which it does not start again.
+                  type: list
+                  elements: str
+                host_containerd:
+                  description: Whether C(containerd.service) runs, too.
+                  type: bool
             runc:
               description: File of C(runc), as in RV(gpu_node.driver.programs).
               type: dict
@@ -1465,6 +1519,7 @@ gpu_node:
           version_error: null
           running: true
           socket: /run/containerd/containerd.sock
+          home: null
           runc: {path: /usr/bin/runc, exists: true, executable: true}
           config:
             path: /etc/containerd/config.toml

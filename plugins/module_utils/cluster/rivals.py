@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
 
-_PROGRAM = "k8s-device-plugin"
+# NVIDIA's, and Google's of 2018, which Kubespray can deploy. Both register nvidia.com/gpu.
+_PROGRAMS = ("k8s-device-plugin", "nvidia-gpu-device-plugin")
 
 
 def is_rival(daemonset: Mapping[str, Any]) -> bool:
@@ -39,14 +40,14 @@ def is_rival(daemonset: Mapping[str, Any]) -> bool:
 
 
 def is_nvidia_plugin(template: Mapping[str, Any]) -> bool:
-    """Tell whether a container has NVIDIA's image, from any registry, and can register devices.
+    """Tell whether a container has the plugin's image, from any registry, and can register devices.
 
     The image also contains feature discovery, the MPS control daemon and the configuration manager.
     The chart runs these in other DaemonSets: k8s-device-plugin v0.20.0,
     deployments/helm/nvidia-device-plugin/templates.
     """
     return pod_status.is_device_plugin(template) and any(
-        _program(container) == _PROGRAM for container in section(template, "spec")["containers"]
+        _program(container) in _PROGRAMS for container in section(template, "spec")["containers"]
     )
 
 

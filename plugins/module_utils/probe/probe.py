@@ -70,10 +70,11 @@ class Reading(NamedTuple):
         return next(running, None) or self.node.find_program(name)
 
     def run(self, commands: Mapping[str, Command]) -> dict[str, Output]:
-        """Run the commands whose programs exist."""
+        """Run the commands whose programs exist. A path is what a service runs."""
         present = {}
         for name, command in commands.items():
-            program = self.find_program(command.argv[0])
+            first = command.argv[0]
+            program = first if first.startswith("/") else self.find_program(first)
             if program:
                 present[name] = command._replace(argv=(program, *command.argv[1:]))
         return read_outputs(present, self.node.run_command)

@@ -52,6 +52,7 @@ class Process(NamedTuple):
 
     program: str | None  # path of its executable; None: cannot be read
     words: tuple[str, ...]
+    pid: str
 
 
 class Service(NamedTuple):
@@ -156,4 +157,4 @@ def _read_process(root: Path, pid: str) -> Process | None:
         program = None
     if program and program.endswith(_DELETED):
         program = program[: -len(_DELETED)]
-    return Process(program, tuple(words)) if words else None
+    return Process(program, tuple(words), pid) if words else None

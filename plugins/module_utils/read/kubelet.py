@@ -40,17 +40,6 @@ FLAGS = (
     *("--hostname-override", "--cloud-provider", "--container-runtime-endpoint"),
     *("--cgroup-driver", "--feature-gates", "--healthz-port", "--healthz-bind-address"),
 )
-# Kubernetes distributions with an embedded kubelet, by the units that run it. Source: documents of
-# k3s, RKE2 and MicroK8s (docs/configuring-services). The units of k0s are untested.
-DISTRIBUTIONS = {
-    "k3s.service": "k3s",
-    "k3s-agent.service": "k3s",
-    "rke2-server.service": "RKE2",
-    "rke2-agent.service": "RKE2",
-    "k0scontroller.service": "k0s",
-    "k0sworker.service": "k0s",
-    "snap.microk8s.daemon-kubelite.service": "MicroK8s",
-}
 DEFAULT_ENDPOINT = "unix:///run/containerd/containerd.sock"
 DEFAULT_ENDPOINT_SINCE = (1, 27)  # older versions have a flag and no default
 DEFAULT_CGROUP_DRIVER = "cgroupfs"
@@ -85,13 +74,6 @@ _BOOLEANS = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
 }
-
-
-class Distribution(TypedDict):
-    """The Kubernetes distribution that contains the kubelet, and its unit."""
-
-    name: str
-    unit: str
 
 
 class Gate(TypedDict):
@@ -170,21 +152,6 @@ def socket_path(endpoint: str) -> str:
     """
     path = re.sub(r"^unix:(//)?(?=/)", "", endpoint)
     return re.sub(r"^/var/run/", "/run/", path)
-
-
-def distribution(
-    units: Mapping[str, Mapping[str, str]], *, has_kubelet: bool
-) -> Distribution | None:
-    """Return name and unit of the distribution that runs the kubelet; None if kubelet.service does.
-
-    A stopped distribution counts only if there is no other kubelet.
-    """
-    if units.get(UNIT, {}).get("ActiveState") == "active":
-        return None
-    there = [unit for unit in DISTRIBUTIONS if units.get(unit, {}).get("LoadState") == "loaded"]
-    active = [unit for unit in there if units[unit].get("ActiveState") == "active"]
-    found = next(iter(active or ([] if has_kubelet else there)), None)
-    return {"name": DISTRIBUTIONS[found], "unit": found} if found else None
 
 
 def cgroup_driver(flags: Sequence[Flag], documents: Iterable[Mapping[str, object]]) -> str:

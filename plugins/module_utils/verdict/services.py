@@ -55,17 +55,25 @@ def judge_services(host: str, node: Node) -> Iterator[dict[str, str]]:
     kubelet = node["kubelet"]
     if kubelet["installed"] and kubelet["running"] is False:
         state = kubelet["unit_state"]
-        unit = f"its unit is {state['active']} ({state['sub']}, {state['result']})"
-        yield finding("KUBELET_STOPPED", host, error=kubelet["last_error"] or unit)
+        error = f"its unit is {state['active']} ({state['sub']}, {state['result']})"
+        distribution = kubelet["distribution"]
+        unit = _bare(distribution["unit"]) if distribution else "kubelet"
+        yield finding("KUBELET_STOPPED", host, error=kubelet["last_error"] or error, unit=unit)
+        if distribution:
+            return  # its engine is in the same unit
     for unit in _stopped_engines(node):
         yield finding("ENGINE_STOPPED", host, unit=unit)
+
+
+def _bare(unit: str) -> str:
+    """Return the name of a service as people type it."""
+    return unit[: -len(".service")] if unit.endswith(".service") else unit
 
 
 def _stopped_engines(node: Node) -> Iterator[str]:
     """Yield the units between the kubelet and its containers that do not run.
 
-    The kubelet does not use other engines. The engine of a Kubernetes distribution has another
-    socket, and no unit to check.
+    The kubelet does not use other engines.
     """
     endpoint = node["kubelet"]["endpoint"] or ""
     engines = node["engines"]
@@ -76,7 +84,8 @@ def _stopped_engines(node: Node) -> Iterator[str]:
     elif "crio" in endpoint:
         services = {"crio": engines["crio"]}
     elif socket_path(endpoint) == socket_path(socket):
-        services = {"containerd": engines["containerd"]}
+        home = engines["containerd"]["home"]
+        services = {_bare(home["unit"]) if home else "containerd": engines["containerd"]}
     for unit, service in services.items():
         if service["installed"] and service["running"] is False:
             yield unit

@@ -129,17 +129,20 @@ class Raw:
 
     def changed_since_start(self, unit: str, patterns: Iterable[str]) -> list[str]:
         """Return which of a unit's files were written after it was started."""
-        wanted = tuple(patterns)
         active_s = systemd.seconds_active(self.units.get(unit, {}), self.clock["uptime"])
         if active_s is None:
             return []
-        now = self.clock["now"]
+        return self.written_after(self.clock["uptime"] - active_s, patterns)
+
+    def written_after(self, since_boot_s: float, patterns: Iterable[str]) -> list[str]:
+        """Return which files were written later than this, in seconds since the boot."""
+        wanted, now = tuple(patterns), self.clock["now"]
+        start = now - (self.clock["uptime"] - since_boot_s)
         return [
             path
             for path, modified in self.modified.items()
             # A time in the future is no evidence.
-            if now - active_s < modified <= now
-            and any(_matches(path, pattern) for pattern in wanted)
+            if start < modified <= now and any(_matches(path, pattern) for pattern in wanted)
         ]
 
     def service(self, unit: str) -> ServiceData:
@@ -158,11 +161,12 @@ class Raw:
         return {
             "installed": installed,
             "path": path,
-            **self._version(output, unit if is_active else None),
+            **self.version(output, unit if is_active else None),
             "running": installed and is_active,
         }
 
-    def _version(self, output: str, active_unit: str | None) -> Version:
+    def version(self, output: str, active_unit: str | None) -> Version:
+        """Return the version that a program printed, or what it printed in its place."""
         version, error = parse_version(self.stdout(output)), None
         if version is None and output in self.outputs:
             answer = self.outputs[output]

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe import program_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe import distribution, program_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
 from ansible_collections.metal.gpu.plugins.module_utils.probe.services import Kind
-from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
+from ansible_collections.metal.gpu.plugins.module_utils.read import containerd, distributions
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import parse_version
 
@@ -22,8 +22,18 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 
 
+class Values(TypedDict):
+    """What only this component reads."""
+
+    home: distribution.ContainerdData | None  # None: containerd.service
+    is_managed: bool  # its distribution generates the configuration
+
+
 def _named_config(reading: Reading) -> str | None:
     """Return the configuration file in containerd's flags."""
+    home = distribution.read_containerd(reading)
+    if home:
+        return home["config"]
     return value_of(reading.services[containerd.UNIT].in_force, *containerd.CONFIG_FLAGS)
 
 
@@ -41,17 +51,41 @@ def _read(reading: Reading) -> None:
         new = sorted(set(reading.files.texts) - before - done)
         done.update(new)
         left += new
+    home = distribution.find_home(reading)
+    if home:
+        reading.files.read_all(distributions.templates(home, config))
+        reading.files.read_all([f"{home.watched}/*.toml"] if home.watched else [])
+
+
+def _values(reading: Reading) -> Values:
+    home, data = distribution.find_home(reading), distribution.read_containerd(reading)
+    text = reading.files.texts.get(data["config"]) if data else None
+    return {"home": data, "is_managed": home is not None and distributions.manages(home, text)}
+
+
+def _times(reading: Reading) -> dict[str, float | None]:
+    """Return when the runtime was installed: a distribution looks for it when it starts."""
+    if distribution.find_home(reading) is None:
+        return {}
+    return {distributions.RUNTIME: reading.files.appeared(distributions.RUNTIME)}
 
 
 def _commands(reading: Reading) -> dict[str, Command]:
-    config = _named_config(reading)
+    config, program = _named_config(reading), "containerd"
+    home = distribution.read_containerd(reading)
+    if home:
+        if home["path"] is None:
+            return {}  # another containerd knows nothing about it
+        program = home["path"]
+        if not reading.files.exists(home["config"]):
+            return {"containerd": Command((program, "--version"))}
     if config is None and reading.files.exists(containerd.DEFAULT_CONFIG):
         config = containerd.DEFAULT_CONFIG
     # `config dump` of containerd 1.x fails without a file, although containerd starts without it.
     dump = ("--config", config, "config", "dump") if config else ("config", "default")
     return {
-        "containerd": Command(("containerd", "--version")),
-        "containerd_dump": Command(("containerd", *dump)),
+        "containerd": Command((program, "--version")),
+        "containerd_dump": Command((program, *dump)),
     }
 
 
@@ -69,6 +103,8 @@ PROBE = Probe(
     programs=("containerd",),
     program_files={"runc": program_files.DIRECTORIES},
     read=_read,
+    values=_values,
+    times=_times,
     commands=_commands,
     follow_up=_follow_up,
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.pci import read_bus
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
-from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
+from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver, tools
 
 if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
@@ -49,6 +49,7 @@ PROBE = Probe(
     exists={
         "systemd": "/run/systemd/system",
         "headers": "/lib/modules/{release}/build",
+        **{f"tool_{name}": path for name, path in tools.MARKS.items()},
     },
     values=_values,
 )

@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
     Data,
     Desired,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import embedded
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     register_runtime as containerd,
 )
@@ -33,7 +34,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.state import works
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines, others
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
 )
@@ -85,6 +86,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     packages.OURS.refuse_record(plan, node)
     if desired["state"] == "present":
         engines.refuse_distribution(plan, node)
+        engines.refuse_stopped_distribution(plan, node)
         engines.refuse(plan, node, desired["engine"])
     if plan.refusals:
         return plan.result()
@@ -92,7 +94,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_present(plan, node, desired)
         packages.OURS.notice_sources(plan, node, desired)
     else:
-        _plan_absent(plan, node)
+        _plan_absent(plan, node, desired)
     packages.OURS.plan_repair(plan, node, packages.FORMER)
     refuse_lost_history(plan, node, runtime.ROLE)
     refuse_lost_history(plan, node, crio.EDITS)
@@ -104,10 +106,13 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     packages.plan_packages(plan, node, desired)
     device_links.plan_device_links(plan, node, has_driver=has_driver)
     engine = engines.choose(node, desired["engine"])
+    others.refuse_operator_toolkit(plan, node, engine)
     if engine is not None:
         _ENGINES[engine].register_runtime(
             plan, node, desired, is_toolkit_new=plan.has_step(packages.OURS.install)
         )
+    if engine == engines.CONTAINERD:
+        others.notice_kubespray(plan, node, is_registered_now=plan.has_step(runtime.REGISTER))
     if not has_driver:
         failure = node["nvml"]["failure"]
         plan.notice("DRIVER_NOT_YET", error=failure and failure["message"])
@@ -116,7 +121,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     reload.notice_reload(plan, node, packages.OURS.install, packages.FORMER, cdi.DROP_IN)
 
 
-def _plan_absent(plan: Plan[Data], node: Node) -> None:
+def _plan_absent(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """Plan the removal of what this role did, whichever engine the node uses now."""
     for engine in _ENGINES.values():
         engine.unregister_runtime(plan, node)
@@ -124,3 +129,4 @@ def _plan_absent(plan: Plan[Data], node: Node) -> None:
     device_links.plan_no_rule(plan, node)
     packages.plan_no_packages(plan, node)
     reload.notice_reload(plan, node, packages.OURS.remove, cdi.REMOVE_DROP_IN)
+    embedded.plan_forget(plan, node, restart_ok=desired["restart_ok"])

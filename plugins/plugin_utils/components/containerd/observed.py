@@ -12,6 +12,9 @@ from ansible_collections.metal.gpu.plugins.module_utils import mappings
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
 from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    home as homes,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import BYTE_ORDER_MARK
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_toml
@@ -46,8 +49,9 @@ class Config(TypedDict):
 
 
 class Containerd(Program):
-    """The containerd service."""
+    """The containerd service, or the one of the node's Kubernetes distribution."""
 
+    home: homes.Home | None
     socket: str | None
     runc: ProgramFileData
     config: Config
@@ -86,11 +90,14 @@ def observe(raw: Raw) -> Observed:
 
 
 def _containerd(raw: Raw) -> Containerd:
+    data = homes.data_of(raw)
     named = value_of(raw.in_force(containerd.UNIT), *containerd.CONFIG_FLAGS)
+    if data:
+        named = data["config"]
     path = named or containerd.DEFAULT_CONFIG
     text = raw.texts.get(path, "")
     own = load_toml(path, text)
-    program = raw.program(containerd.UNIT, "containerd", "containerd")
+    program = homes.program(raw)
     imported = _imported(raw, path)
     # The module runs the same command.
     command = "dump" if named or raw.file_exists(path) is not False else "default"
@@ -100,7 +107,8 @@ def _containerd(raw: Raw) -> Containerd:
     effective = answer.effective
     return {
         **program,
-        "socket": effective.socket if effective else None,
+        "home": homes.observe(raw),
+        "socket": data["socket"] if data else effective.socket if effective else None,
         "runc": raw.program_files(["runc"])["runc"],
         "config": {
             "path": path,
@@ -125,8 +133,8 @@ def _containerd(raw: Raw) -> Containerd:
             "obstacle": answer.obstacle,
             "source": answer.source,
         },
-        "needs_reload": raw.needs_reload(containerd.UNIT),
-        "changed_since_start": raw.changed_since_start(containerd.UNIT, [path, *imported]),
+        "needs_reload": raw.needs_reload(homes.unit(raw)),
+        "changed_since_start": homes.changed_since_start(raw, [path, *imported]),
         "cri_enabled": effective.cri_enabled if effective else None,
         "cdi_enabled": effective.cdi_enabled if effective else None,
         "default_runtime": effective.default_runtime if effective else None,

@@ -77,12 +77,15 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     if desired["state"] == "present":
         engines.refuse_distribution(plan, node)
         refuse_unknown(plan, node)
+        engines.refuse_stopped_distribution(plan, node)
     refuse_config(plan, node)
     OURS.refuse_record(plan, node)
     if plan.refusals:
         return plan.result()
     if desired["state"] == "absent":
         _plan_absent(plan, node)
+    elif node["engines"]["containerd"]["home"]:
+        pass  # the distribution's own
     elif node["engines"]["containerd"]["installed"]:
         _plan_installed(plan, node)
     else:

@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    embedded,
+    settings,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
     Containerd,
 )
@@ -27,7 +30,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
     Plan,
-    Step,
     actor,
     changes,
     edited,
@@ -35,16 +37,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     rewritten,
 )
 
-UNREGISTER = Step("unregister", "Remove the NVIDIA runtime from containerd")
+UNREGISTER = embedded.UNREGISTER
 
-STEPS = (runtime.REGISTER, RESTART, UNREGISTER)
+STEPS = (runtime.REGISTER, RESTART, UNREGISTER, *embedded.STEPS)
 
-
-class Data(runtime.Data, total=False):
-    """What the tasks need to know."""
-
-    change: Change | None
-    containerd_edits: list[str]
+Data = embedded.Data
 
 
 def register_runtime(
@@ -52,6 +49,11 @@ def register_runtime(
 ) -> None:
     """Plan the configuration of containerd, which needs no restart for a new toolkit."""
     engine = node["engines"]["containerd"]
+    if engine["home"]:
+        embedded.register_runtime(
+            plan, node, desired, engine["home"], is_toolkit_new=is_toolkit_new
+        )
+        return
     refuse_config(plan, node)
     refuse_unknown(plan, node)
     if not engine["installed"]:
@@ -154,6 +156,9 @@ def unregister_runtime(plan: Plan[Data], node: Node) -> None:
         if engine["config"]["path"] in edits:
             refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
         plan.step(UNREGISTER, f"this role changed {', '.join(edits)}")
+    if engine["home"]:
+        embedded.unregister_runtime(plan, node, engine["home"], edits)
+    elif edits:
         plan.step(RESTART, RESTART_REASON if engine["running"] else None)
     else:
         plan.step(RESTART, unread_reason(engine))

@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
     labels,
+    operators,
     options,
     strategy,
 )
@@ -59,6 +60,9 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         return plan.result()
     for error in observed["errors"]:
         plan.refusals.append(explain_error(error, CLUSTER, "CLUSTER_UNUSABLE"))
+    for installer, value, hosts in operators.installers(observed):
+        name = _name(installer["metadata"])
+        plan.notice("OPERATOR_INSTALLS", found=name, value=value, hosts=", ".join(hosts))
     ours, others = None, []
     taken = ""  # another DaemonSet has the name
     for daemonset in observed["daemonsets"]:

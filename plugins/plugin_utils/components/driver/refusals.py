@@ -124,7 +124,7 @@ def refuse_reboot(plan: Plan[Data], node: Node, desired: Desired, reboot: str | 
         reboot_ok = "not set" if desired["reboot_ok"] is None else "false"
         plan.refuse(code, evidence=reboot, reboot_ok=reboot_ok)
     elif reboot:
-        # The role drains only nodes whose kubelet runs as kubelet.service.
+        # The role drains only nodes whose kubelet it knows.
         engines.refuse_distribution(plan, node)
 
 

@@ -8,9 +8,18 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.kubelet import Values
+from ansible_collections.metal.gpu.plugins.module_utils.probe.distribution import KubeletData
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import FlagData
-from ansible_collections.metal.gpu.plugins.module_utils.read import kubelet, kubelet_devices
+from ansible_collections.metal.gpu.plugins.module_utils.probe.services import PROCESS
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    distributions,
+    kubelet,
+    kubelet_devices,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag, value_of
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    home as homes,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw, as_flags
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_yaml
 
@@ -51,7 +60,7 @@ class Kubelet(Program):
     """The kubelet."""
 
     unit_state: UnitState
-    distribution: kubelet.Distribution | None
+    distribution: distributions.Distribution | None
     node_name: str
     own_name: str | None
     joined_name: str | None
@@ -104,7 +113,8 @@ def observe(raw: Raw) -> Observed:
 
 
 def _setup(raw: Raw) -> _Setup:
-    flags = raw.in_force(kubelet.UNIT)
+    embedded = _values(raw)["embedded"]
+    flags = as_flags(embedded["flags"]) if embedded else raw.in_force(kubelet.UNIT)
     path, directory = value_of(flags, "--config"), value_of(flags, "--config-dir")
     return _Setup(
         flags=flags,
@@ -115,6 +125,25 @@ def _setup(raw: Raw) -> _Setup:
     )
 
 
+def _values(raw: Raw) -> Values:
+    return cast(Values, raw.values("kubelet"))
+
+
+def _program(raw: Raw) -> Program:
+    """Return the kubelet. That of a distribution is a part of it, and runs when it runs."""
+    embedded = _values(raw)["embedded"]
+    if embedded is None:
+        return raw.program(kubelet.UNIT, "kubelet", "kubelet")
+    unit = embedded["distribution"]["unit"]
+    is_active = raw.is_active(unit)
+    return {
+        "installed": True,
+        "path": embedded["path"],
+        **raw.version("kubelet", unit if is_active else None),
+        "running": is_active,
+    }
+
+
 def _dropins(raw: Raw, directory: str) -> dict[str, Document]:
     pattern = f"{directory}/*.conf"
     read = {path: load_yaml(path, raw.texts[path]) for path in raw.find(pattern)}
@@ -123,12 +152,14 @@ def _dropins(raw: Raw, directory: str) -> dict[str, Document]:
 
 
 def _kubelet(raw: Raw, setup: _Setup) -> Kubelet:
-    program = raw.program(kubelet.UNIT, "kubelet", "kubelet")
+    program, values = _program(raw), _values(raw)
+    embedded = values["embedded"]
+    unit = embedded["distribution"]["unit"] if embedded else kubelet.UNIT
     service = raw.service(kubelet.UNIT)
-    places = as_flags(service["flags"])
-    state = raw.units.get(kubelet.UNIT, {})
+    flags = embedded["flags"] if embedded else service["flags"]
+    places = as_flags(flags)
+    state = raw.units.get(unit, {})
     hostname = raw.text("/proc/sys/kernel/hostname") or ""
-    values = cast(Values, raw.values("kubelet"))
     joined = values["joined_name"]
     return {
         **program,
@@ -137,13 +168,13 @@ def _kubelet(raw: Raw, setup: _Setup) -> Kubelet:
             "sub": state.get("SubState"),
             "result": state.get("Result"),
         },
-        "distribution": kubelet.distribution(raw.units, has_kubelet=program["installed"]),
+        "distribution": embedded["distribution"] if embedded else None,
         "node_name": kubelet.node_name(setup.flags, joined, hostname),
-        "own_name": kubelet.own_name(setup.flags, hostname),
+        "own_name": _own_name(setup, embedded, hostname),
         "joined_name": joined,
         "devices": values["devices"],
-        "flags_source": service["source"],
-        "flags": service["flags"],
+        "flags_source": (PROCESS if flags else None) if embedded else service["source"],
+        "flags": flags,
         "config": {
             "path": setup.path,
             "exists": raw.file_exists(setup.path),
@@ -159,15 +190,33 @@ def _kubelet(raw: Raw, setup: _Setup) -> Kubelet:
         },
         "feature_gates": kubelet.feature_gates(places, setup.documents.items()),
         "health_url": kubelet.health_url(setup.flags, list(setup.documents.values())),
-        "endpoint": kubelet.endpoint(setup.flags, setup.documents.values(), program["version"]),
+        "endpoint": _endpoint(raw, setup, program["version"]),
         "last_error": None
-        if state.get("Result") == "success"
+        if embedded or state.get("Result") == "success"
         else kubelet.parse_last_error(raw.stdout("journal")),
-        "needs_reload": raw.needs_reload(kubelet.UNIT),
-        "changed_since_start": raw.changed_since_start(
-            kubelet.UNIT, [*(place.file for place in places if place.file), *setup.documents]
+        "needs_reload": raw.needs_reload(unit),
+        # A distribution writes the files of its kubelet at each start.
+        "changed_since_start": []
+        if embedded
+        else raw.changed_since_start(
+            unit, [*(place.file for place in places if place.file), *setup.documents]
         ),
     }
+
+
+def _own_name(setup: _Setup, embedded: KubeletData | None, hostname: str) -> str | None:
+    """Return the name at the next start; None if the kubelet's flags are inside a distribution."""
+    if embedded and not setup.flags:
+        return None
+    return kubelet.own_name(setup.flags, hostname)
+
+
+def _endpoint(raw: Raw, setup: _Setup, version: str | None) -> str | None:
+    """Return the socket of the engine: of the distribution's own one, if no flag names another."""
+    home = homes.data_of(raw)
+    default = None if home else version  # the kubelet's default does not count in a distribution
+    given = kubelet.endpoint(setup.flags, setup.documents.values(), default)
+    return given or (f"unix://{home['socket']}" if home else None)
 
 
 def _cgroup(raw: Raw, setup: _Setup) -> Cgroup:
@@ -175,6 +224,6 @@ def _cgroup(raw: Raw, setup: _Setup) -> Cgroup:
     if raw.exists["cgroup"]:
         version = 2 if raw.exists["cgroup_v2"] else 1
     driver = None
-    if raw.programs["kubelet"]:
+    if raw.programs["kubelet"] or setup.flags:
         driver = kubelet.cgroup_driver(setup.flags, setup.documents.values())
     return {"version": version, "driver": driver}

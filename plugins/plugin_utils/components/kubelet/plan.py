@@ -97,8 +97,8 @@ def plan(node: Node, desired: Desired) -> PlanResult:
 
 def _plan_present(plan: Plan[Data], node: Node) -> None:
     kubelet = node["kubelet"]
-    if engines.refuse_distribution(plan, node):
-        return
+    if engines.refuse_distribution(plan, node) or kubelet["distribution"]:
+        return  # a distribution has no kubelet that needs the gate
     if not kubelet["installed"]:
         plan.refuse("KUBELET_MISSING")
         return

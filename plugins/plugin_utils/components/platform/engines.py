@@ -35,11 +35,21 @@ def choose(node: Node, desired: Engine) -> str | None:
 
 
 def refuse_distribution(plan: Plan[NoData], node: Node) -> bool:
-    """Refuse a Kubernetes distribution with its own kubelet and engine; return whether."""
+    """Refuse a Kubernetes distribution whose places the roles do not know; return whether."""
     distribution = node["kubelet"]["distribution"]
-    if distribution:
+    is_unknown = distribution is not None and node["engines"]["containerd"]["home"] is None
+    if distribution and is_unknown:
         plan.refuse("DISTRIBUTION_UNSUPPORTED", **distribution)
-    return bool(distribution)
+    return is_unknown
+
+
+def refuse_stopped_distribution(plan: Plan[NoData], node: Node) -> None:
+    """Refuse a distribution that does not run: it generates its settings only at its start."""
+    engine = node["engines"]["containerd"]
+    if engine["home"] and not engine["running"]:
+        plan.refuse(
+            "DISTRIBUTION_STOPPED", name=engine["home"]["name"], unit=engine["home"]["unit"]
+        )
 
 
 def refuse(plan: Plan[NoData], node: Node, desired: Engine) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.platform import Values
-from ansible_collections.metal.gpu.plugins.module_utils.read import signing
+from ansible_collections.metal.gpu.plugins.module_utils.read import signing, tools
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_banner import parse_compiler
 from ansible_collections.metal.gpu.plugins.module_utils.read.os_release import (
     OsRelease,
@@ -50,6 +50,7 @@ class Observed(TypedDict):
     systemd: Systemd
     kernel: Kernel
     secure_boot: bool | None
+    tools: list[str]  # other ones that write the node's configuration
     pci: list[GpuRow]
 
 
@@ -68,6 +69,7 @@ def observe(raw: Raw) -> Observed:
             "modules": [path.split("/")[3] for path in raw.find("/sys/module/*/initstate")],
         },
         "secure_boot": signing.has_secure_boot(raw.texts),
+        "tools": [name for name in tools.MARKS if raw.exists[f"tool_{name}"]],
         "pci": values["pci"],
     }
 

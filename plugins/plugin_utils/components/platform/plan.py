@@ -13,7 +13,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.silence import sile
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines, others
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.shapes import (
     Data,
     Desired,
@@ -54,8 +54,10 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     kubelet = node["kubelet"]
     if desired["state"] == "present":
         _refuse_gpus(plan, node, desired)
+        others.refuse_cloud_image(plan, node)
         if engines.refuse_distribution(plan, node):
             return plan.result()
+        engines.refuse_stopped_distribution(plan, node)
         engines.refuse(plan, node, desired["engine"])
         if not kubelet["installed"]:
             plan.refuse("KUBELET_MISSING")
@@ -63,6 +65,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         joined, own = kubelet["joined_name"], kubelet["own_name"]
         if joined and own and joined != own:
             plan.refuse("NODE_RENAMED", joined=joined, own=own)
+        others.notice_second_engine(plan, node, engines.choose(node, desired["engine"]))
     plan.data["node_name"] = kubelet["node_name"]
     return plan.result()
 

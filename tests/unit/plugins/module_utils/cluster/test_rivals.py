@@ -44,6 +44,12 @@ def dra(**spec: Any) -> dict[str, Any]:
     return daemonset("dra", [compute_domains, {**gpus, "image": "x"}], **spec)
 
 
+# As Kubespray deploys it with nvidia_accelerator_enabled; tests/recorded/distributions.yml.
+GOOGLE = daemonset(
+    "nvidia-gpu-device-plugin",
+    [{"name": "p", "image": "registry.k8s.io/nvidia-gpu-device-plugin@sha256:0"}],
+    volumes=FOLDER,
+)
 SMALL = {"nodeSelector": {"size": "small"}}
 NETWORK = daemonset(
     "rdma", [{"name": "p", "image": "nvcr.io/nvidia/k8s-rdma-shared-dev-plugin:1"}], volumes=FOLDER
@@ -56,6 +62,7 @@ DISCOVERY = daemonset("gfd", [{"name": "g", "image": "nvcr.io/nvidia/k8s-device-
     [
         pytest.param([plugin("a")], node(), None, id="one"),
         pytest.param([plugin("a"), plugin("b")], node(), "DEVICE_PLUGIN_TWICE", id="two"),
+        pytest.param([plugin("a"), GOOGLE], node(), "DEVICE_PLUGIN_TWICE", id="Google's beside"),
         pytest.param([plugin("a"), plugin("b")], node(None), "DEVICE_PLUGIN_TWICE", id="none yet"),
         pytest.param([plugin("a"), plugin("b", **SMALL)], node(), None, id="for other nodes"),
         pytest.param(

@@ -197,4 +197,4 @@ def test_the_unit_of_another_user_cannot_be_looked_into(tmp_path):
     (folder / "cgroup.procs").write_text("7\n")
     properties = {"MainPID": "7", "ControlGroup": control_group}
     found = services.find_process(tmp_path, properties, "kubelet")
-    assert found == services.Process(None, ("/usr/bin/kubelet", "--v=2"))
+    assert found == services.Process(None, ("/usr/bin/kubelet", "--v=2"), "7")

@@ -162,40 +162,6 @@ def test_own_name(flags, expected):
     assert kubelet.own_name(flags, "GPU-1\n") == expected
 
 
-ACTIVE = {"LoadState": "loaded", "ActiveState": "active"}
-STOPPED = {"LoadState": "loaded", "ActiveState": "inactive"}
-K3S = {"name": "k3s", "unit": "k3s-agent.service"}
-
-
-@pytest.mark.parametrize(
-    ("units", "has_kubelet", "expected"),
-    [
-        pytest.param({"k3s-agent.service": ACTIVE}, False, K3S, id="runs"),
-        pytest.param({"k3s-agent.service": STOPPED}, False, K3S, id="stopped"),
-        pytest.param({"k3s-agent.service": STOPPED}, True, None, id="left over"),
-        pytest.param(
-            {"k3s-agent.service": ACTIVE, "kubelet.service": STOPPED},
-            True,
-            K3S,
-            id="a kubelet left",
-        ),
-        pytest.param(
-            {"k3s-agent.service": ACTIVE, "kubelet.service": ACTIVE}, True, None, id="both run"
-        ),
-        pytest.param(
-            {"k3s.service": STOPPED, "k3s-agent.service": ACTIVE},
-            False,
-            K3S,
-            id="the one that runs",
-        ),
-        pytest.param({"k3s.service": {"LoadState": "not-found"}}, False, None, id="none"),
-        pytest.param({}, False, None, id="no systemd"),
-    ],
-)
-def test_distribution(units, has_kubelet, expected):
-    assert kubelet.distribution(units, has_kubelet=has_kubelet) == expected
-
-
 def certificate(name, *, text=x509.name._ASN1Type.PrintableString, issuer="kubernetes"):
     """Return a client certificate for a user of the API server, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())

@@ -61,7 +61,7 @@ def node(
         "systemd": {"unknown": [], "error": None},
         "package_manager": {"error": None},
         "engines": {
-            "containerd": {"installed": True, "running": True, "socket": None},
+            "containerd": {"installed": True, "running": True, "socket": None, "home": None},
             "docker": {"installed": False, "running": False, "cri_dockerd": {}},
             "crio": {"installed": False, "running": False},
         },
@@ -71,6 +71,7 @@ def node(
             "running": True,
             "unit_state": {"active": "active", "sub": "running", "result": "success"},
             "last_error": None,
+            "distribution": None,
             "endpoint": "unix:///run/containerd/containerd.sock",
             "devices": None,
         },

@@ -91,6 +91,7 @@ def test_a_gpu_node(observe, tmp_path):
             "modules": ["nvidia", "nvidia_uvm", "vfio_pci"],
         },
         "secure_boot": True,
+        "tools": [],
         "pci": [
             {
                 "address": "0000:03:00.0",
@@ -306,6 +307,7 @@ def test_a_gpu_node(observe, tmp_path):
                 },
                 "needs_reload": False,
                 "changed_since_start": [],
+                "home": None,
                 "cri_enabled": True,
                 "cdi_enabled": True,
                 "default_runtime": "nvidia",

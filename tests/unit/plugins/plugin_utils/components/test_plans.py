@@ -149,8 +149,8 @@ GATE_IN_CONFIG = {**GATE_IN_FLAG, "file": KUBELET_CONFIG, "where": "config", "fl
 DAMAGED = "/var/lib/metal-gpu/config_document/x.json: the history of the file is damaged"
 TWICE = 'line 3, column 3: key "a" appears twice'
 UNVERSIONED = {"version": None, "version_error": "Exec format error"}
-K3S = {"name": "k3s", "unit": "k3s-agent.service"}
-OF_K3S = {"installed": False, "endpoint": None, "distribution": K3S}
+MICROK8S = {"name": "MicroK8s", "unit": "snap.microk8s.daemon-kubelite.service"}
+OF_MICROK8S = {"installed": False, "endpoint": None, "distribution": MICROK8S}
 SILENT = {"code": "timeout", "exit_code": None, "message": "nvidia-smi did not end within 30 s"}
 BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
 
@@ -290,9 +290,9 @@ REFUSALS = [
     ("renamed", "preflight", {"kubelet": {"own_name": "gpu-9"}}, {}, ["NODE_RENAMED"]),
     *(
         (
-            f"k3s, {planner}",
+            f"MicroK8s, {planner}",
             planner,
-            {"kubelet": {"installed": False, "endpoint": None, "distribution": K3S}},
+            {"kubelet": {"installed": False, "endpoint": None, "distribution": MICROK8S}},
             {},
             ["DISTRIBUTION_UNSUPPORTED"],
         )
@@ -348,7 +348,7 @@ REFUSALS = [
     (
         "nouveau, a reboot without a drain",
         "nvidia_driver",
-        {"kernel": {"modules": ["nouveau"]}, "kubelet": OF_K3S},
+        {"kernel": {"modules": ["nouveau"]}, "kubelet": OF_MICROK8S},
         {"reboot_ok": True},
         ["DISTRIBUTION_UNSUPPORTED"],
     ),
@@ -673,7 +673,7 @@ def test_refusals(
 @pytest.mark.parametrize(
     ("changes", "desired"),
     [
-        pytest.param({"kubelet": OF_K3S}, {}, id="k3s, no reboot"),
+        pytest.param({"kubelet": OF_MICROK8S}, {}, id="MicroK8s, no reboot"),
         pytest.param({"os": {"version_id": "13"}}, {}, id="Debian 13, a mirror"),
         pytest.param(
             {"os": {"version_id": "13"}, "pci": [{**GPU, "device": "20b0"}]},

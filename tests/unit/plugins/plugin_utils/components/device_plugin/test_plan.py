@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -431,3 +432,38 @@ def test_every_variable_that_is_not_usable_is_a_refusal() -> None:
         "cluster: device_plugin_affinity has the key node, expected nodeAffinity, podAffinity or "
         "podAntiAffinity",
     ]
+
+
+OPERATORS_TOOLKIT = daemonset(
+    "gpu-operator",
+    "nvidia-container-toolkit-daemonset",
+    "mirror.example/nvidia/k8s/container-toolkit:v1.20.0",
+    volumes=(),
+)
+OPERATORS_DRIVER = daemonset(
+    "gpu-operator", "nvidia-driver-daemonset", "nvcr.io/nvidia/driver@sha256:0", volumes=()
+)
+MEMBER = member("containerd", host="a", node="gpu-1")
+
+
+@pytest.mark.parametrize(
+    ("found", "labels", "expected"),
+    [
+        pytest.param(OPERATORS_TOOLKIT, {"deploy": "true"}, ["toolkit.enabled"], id="toolkit"),
+        pytest.param(OPERATORS_DRIVER, {"deploy": "true"}, ["driver.enabled"], id="driver"),
+        pytest.param(OPERATORS_TOOLKIT, {}, [], id="for other nodes"),
+        pytest.param(FEATURES, {"deploy": "true"}, [], id="feature discovery"),
+    ],
+)
+def test_operator_that_installs_the_same(
+    found: dict[str, Any], labels: dict[str, str], expected: list[str]
+) -> None:
+    selecting = copy.deepcopy(found)
+    selecting["spec"]["template"]["spec"]["nodeSelector"] = {"deploy": "true"}
+    row = {"state": "ok", "labels": labels, "annotations": {}}
+    made = plan([selecting], members=[MEMBER], rows={"gpu-1": row})
+    said = [one for one in made["notices"] if one["code"] == "OPERATOR_INSTALLS"]
+    assert len(said) == len(expected)
+    for one, value in zip(said, expected, strict=True):
+        assert f"{value}=false" in one["remedy"]
+    assert made["refusals"] == []

@@ -322,7 +322,10 @@ def test_steps(changes: list[dict[str, Any]], desired: dict[str, Any], steps: li
             id="containerd",
         ),
         pytest.param(
-            [VIRGIN, {"kubelet": {"endpoint": None, "distribution": {"name": "k0s", "unit": "x"}}}],
+            [
+                VIRGIN,
+                {"kubelet": {"endpoint": None, "distribution": {"name": "MicroK8s", "unit": "x"}}},
+            ],
             {},
             ["DISTRIBUTION_UNSUPPORTED"],
             id="k0s",

@@ -18,7 +18,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     BROKEN,
     DONE,
-    K3S,
+    MICROK8S,
     ROOT,
     VIRGIN,
     codes,
@@ -430,8 +430,10 @@ def test_the_newer_kernel_is_booted_where_permitted(headers: bool) -> None:
     wanted = [one for one in planned["data"]["packages"] if one.startswith("linux-headers-")]
     assert wanted == ([] if headers else [f"linux-headers-{NEWER}"])
     # The role drains only nodes whose kubelet runs as kubelet.service.
-    k3s = merge(node, {"kubelet": {"installed": False, "endpoint": None, "distribution": K3S}})
-    assert codes(plan("nvidia_driver", k3s, reboot_ok=True)) == ["DISTRIBUTION_UNSUPPORTED"]
+    microk8s = merge(
+        node, {"kubelet": {"installed": False, "endpoint": None, "distribution": MICROK8S}}
+    )
+    assert codes(plan("nvidia_driver", microk8s, reboot_ok=True)) == ["DISTRIBUTION_UNSUPPORTED"]
 
 
 def test_a_kernel_that_the_last_boot_skipped_is_not_booted_again() -> None:

@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nodes of k3s and k0s after site.yml: containerd and the kubelet are real, below stand-ins.
+
+Tests share the nodes, and come in the order of this file. The last one tears both down.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+OPERATIONS_ALLOWED = 1
+ROLE = "metal.gpu.nvidia_container_runtime"
+K3S = "/var/lib/rancher/k3s/agent/etc/containerd"
+DROP_IN = "99-metal-gpu.toml"
+K0S_DROP_IN = f"/etc/k0s/containerd.d/{DROP_IN}"
+CONFIGS = {"gpu-1": f"{K3S}/config.toml", "gpu-2": "/etc/k0s/containerd.toml"}
+PROGRAMS = {
+    "gpu-1": "/var/lib/rancher/k3s/data/current/bin/containerd",
+    "gpu-2": "/var/lib/k0s/bin/containerd",
+}
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: cuda-NODE, namespace: default}
+spec:
+  restartPolicy: Never
+  nodeSelector: {kubernetes.io/hostname: NODE}
+  terminationGracePeriodSeconds: 0
+  containers:
+    - name: cuda
+      image: nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04
+      command: [sh, -c, "nvidia-smi -L && sleep 3600"]
+      resources: {limits: {nvidia.com/gpu: 1}}
+"""
+
+
+def runtimes(laboratory: Any, node: str) -> str:
+    """Return the merged configuration of the distribution's containerd."""
+    command = f"{PROGRAMS[node]} --config {CONFIGS[node]} config dump"
+    return str(laboratory.host(node).check_output(command))
+
+
+def role(laboratory: Any, tmp_path: Any, node: str, *options: str) -> Any:
+    play = tmp_path / "role.yml"
+    play.write_text(f"- hosts: {node}\n  gather_facts: false\n  become: true\n  roles: [{ROLE}]\n")
+    return laboratory.playbook(str(play), *options)
+
+
+def test_check_announced_what_converge_did(check_and_converge):
+    check, converge = check_and_converge
+    assert check.announced
+    assert check.announced <= converge.ran
+    assert converge.unannounced == set()
+
+
+def test_k3s_found_the_toolkit_by_itself(laboratory):
+    host = laboratory.host("gpu-1")
+    generated = host.file(f"{K3S}/config.toml").content_string
+    assert "/usr/bin/nvidia-container-runtime" in generated
+    assert not host.file(f"{K3S}/config-v3.toml.d/{DROP_IN}").exists
+
+
+def test_k0s_reads_the_drop_in(laboratory):
+    host = laboratory.host("gpu-2")
+    assert host.file(K0S_DROP_IN).content_string.startswith("version = 3\n")
+    assert "nvidia" not in host.file("/etc/k0s/containerd.toml").content_string
+    assert "/usr/bin/nvidia-container-runtime" in runtimes(laboratory, "gpu-2")
+
+
+def test_the_containerd_of_the_host_is_left_alone(laboratory, node):
+    host = laboratory.host(node)
+    assert "nvidia" not in host.file("/etc/containerd/config.toml").content_string
+    assert not host.service("containerd").is_running
+
+
+def test_a_pod_gets_its_gpu(laboratory, node):
+    laboratory.kubectl("apply", "-f", "-", stdin=POD.replace("NODE", node))
+    laboratory.kubectl("wait", "--for=condition=Ready", f"pod/cuda-{node}", "--timeout=60s")
+    assert laboratory.kubectl("logs", f"cuda-{node}").count("GPU ") == 1
+
+
+def test_second_run_changes_nothing_and_is_cheap(laboratory, tmp_path):
+    play = tmp_path / "role.yml"
+    play.write_text(
+        f"- hosts: gpu_nodes\n  gather_facts: false\n  become: true\n  roles: [{ROLE}]\n"
+    )
+    counts = laboratory.second_run(str(play), OPERATIONS_ALLOWED)
+    print(f"\nrole alone: {counts} remote operations for a no-change run")
+
+
+def test_second_run_of_the_playbook_changes_nothing(laboratory):
+    run = laboratory.playbook("metal.gpu.site")
+    assert run.returncode == 0
+    assert {*laboratory.addresses} <= {*run.unchanged}
+
+
+def test_restart_without_permission_is_refused_before_a_change(laboratory, tmp_path):
+    host = laboratory.host("gpu-1")
+    run = role(
+        laboratory,
+        tmp_path,
+        "gpu-1",
+        *("-e", "nvidia_container_runtime_restart_ok=false"),
+        *("-e", "nvidia_container_runtime_default=true"),
+    )
+    assert run.returncode != 0
+    assert "DISTRIBUTION_RESTART gpu-1: k3s-agent.service needs a restart" in run.output
+    assert not host.file(f"{K3S}/config-v3.toml.d/{DROP_IN}").exists
+
+
+@pytest.mark.parametrize("wish", [True, False])
+def test_default_runtime_comes_and_goes_and_pods_keep_running(laboratory, tmp_path, node, wish):
+    run = role(
+        laboratory, tmp_path, node, "-e", f"nvidia_container_runtime_default={str(wish).lower()}"
+    )
+    assert run.returncode == 0
+    assert ("default_runtime_name = 'nvidia'" in runtimes(laboratory, node)) is wish
+    pod = laboratory.objects("pod", f"cuda-{node}")
+    (status,) = pod["status"]["containerStatuses"]
+    assert (status["restartCount"], "running" in status["state"]) == (0, True)
+
+
+def test_a_drop_in_with_which_k0s_does_not_start_again(laboratory, tmp_path):
+    host = laboratory.host("gpu-2")
+    path = "/etc/k0s/containerd.d/nvidia.toml"
+    host.check_output(f"sh -c 'printf \"version = 2\\n\" > {path}'")
+    run = role(laboratory, tmp_path, "gpu-2")
+    assert run.returncode != 0
+    assert f"DROP_IN_FORMER gpu-2: the drop-in {path}" in run.output
+    host.check_output(f"rm {path}")
+
+
+def test_a_stopped_distribution_is_named_and_not_started(laboratory, tmp_path):
+    host = laboratory.host("gpu-1")
+    host.check_output("systemctl stop k3s-agent")
+    run = role(laboratory, tmp_path, "gpu-1")
+    assert "DISTRIBUTION_STOPPED gpu-1: the containerd of k3s (k3s-agent.service)" in run.output
+    assert not host.service("k3s-agent").is_running
+    host.check_output("systemctl start k3s-agent")
+    laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-1", "--timeout=60s")
+
+
+def test_another_containerd_that_runs_is_named(laboratory):
+    host = laboratory.host("gpu-1")
+    host.check_output("systemctl start containerd")
+    run = laboratory.playbook("metal.gpu.site", "--check", "--limit", "gpu-1")
+    assert "ENGINE_BESIDE gpu-1: containerd runs beside the containerd of k3s" in run.output
+    host.check_output("systemctl stop containerd")
+
+
+def test_teardown_gives_back(laboratory):
+    laboratory.kubectl("delete", "pod", "cuda-gpu-1", "cuda-gpu-2", "--now")
+    run = laboratory.playbook("metal.gpu.teardown")
+    assert run.returncode == 0
+    assert not laboratory.host("gpu-2").file(K0S_DROP_IN).exists
+    assert not laboratory.host("gpu-1").file(f"{K3S}/config-v3.toml.d").exists
+    for node in laboratory.addresses:
+        assert "nvidia" not in runtimes(laboratory, node)
+        laboratory.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=60s")
+    again = laboratory.playbook("metal.gpu.teardown")
+    assert again.returncode == 0
+    assert {*laboratory.addresses} <= {*again.unchanged}

@@ -1,0 +1,231 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How does the containerd of k3s, RKE2 or k0s get the NVIDIA runtime, and how does it lose it?
+
+The distribution generates the main file, so the role never edits it. It writes a drop-in, and only
+if the distribution does not find the runtime by itself (docs/decisions/045-distributions.md).
+"""
+
+from __future__ import annotations
+
+from posixpath import basename, join
+from typing import TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.home import Home
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
+    Containerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import (
+    refuse_config,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
+    known_version,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Change,
+    Edit,
+    Plan,
+    Step,
+    actor,
+    changes,
+)
+
+RESTART = Step("restart_distribution", "Restart the Kubernetes distribution")
+AWAIT = Step("await_containerd", "Wait until the distribution has restarted its containerd")
+UNREGISTER = Step("unregister", "Remove the NVIDIA runtime from containerd")
+
+STEPS = (RESTART, AWAIT)
+
+# Older ones have CDI off, and their drop-ins have another format.
+SINCE = "2.0"
+
+
+class Restarted(TypedDict):
+    """What the tasks need to know to restart a distribution, and to wait for it."""
+
+    name: str
+    unit: str
+    socket: str | None
+    health_url: str | None
+
+
+class Data(runtime.Data, total=False):
+    """What the tasks need to know."""
+
+    change: Change | None
+    containerd_edits: list[str]
+    distribution: Restarted
+
+
+def register_runtime(
+    plan: Plan[Data], node: Node, desired: runtime.Desired, home: Home, *, is_toolkit_new: bool
+) -> None:
+    """Plan the drop-in, if one is needed, and the restart."""
+    engine = node["engines"]["containerd"]
+    plan.data |= {"distribution": _restarted(node, home), "config": None, "change": None}
+    refuse_config(plan, node)
+    for path in home["former_drop_ins"]:
+        plan.refuse("DROP_IN_FORMER", path=path, name=home["name"])
+    version = known_version(plan, engines.CONTAINERD, engine)
+    if version is None:
+        return
+    if release(version) < release(SINCE):
+        plan.refuse("DISTRIBUTION_TOO_OLD", found=version, expected=SINCE, name=home["name"])
+        return
+    former = {
+        key: before
+        for key, before in changes(node, runtime.ROLE, ".toml").items()
+        if key[-1] == "default_runtime_name"
+    }
+    is_found_at_start = _finds_at_start(home, engine, is_toolkit_new=is_toolkit_new)
+    reason = _reason(
+        engine, desired, is_default_ours=bool(former), is_found_at_start=is_found_at_start
+    )
+    if reason:
+        edit = _edit(engine, home, version, desired, former)
+        if edit is None:
+            _refuse_unwritable(plan, home, engine, version, reason)
+            return
+        plan.data["config"] = edit
+        plan.data["change"] = {"path": edit["path"], "actor": actor(runtime.ROLE)}
+        plan.step(runtime.REGISTER, reason)
+    if reason and _applies_itself(home):
+        plan.step(AWAIT, f"{home['name']} watches {home['watched']}")
+        return
+    restart = f"{home['name']} reads its settings only when it starts" if reason else None
+    if is_found_at_start:
+        restart = f"{home['name']} looks for the NVIDIA runtime only when it starts"
+    _plan_restart(plan, home, desired, restart or _unread_reason(engine))
+
+
+def _restarted(node: Node, home: Home) -> Restarted:
+    return {
+        "name": home["name"],
+        "unit": home["unit"],
+        "socket": node["engines"]["containerd"]["socket"],
+        "health_url": node["kubelet"]["health_url"],
+    }
+
+
+def _applies_itself(home: Home) -> bool:
+    return home["watched"] is not None and home["is_managed"]
+
+
+def _finds_at_start(home: Home, engine: Containerd, *, is_toolkit_new: bool) -> bool:
+    """Whether the runtime is missing only because the distribution started before it was there."""
+    return (
+        runtime.NAME not in engine["runtimes"]
+        and home["detects_runtimes"]
+        and home["runtime_in_path"]
+        and home["template_lists_runtimes"]
+        and (is_toolkit_new or not home["started_after_runtime"])
+    )
+
+
+def _reason(
+    engine: Containerd, desired: runtime.Desired, *, is_default_ours: bool, is_found_at_start: bool
+) -> str | None:
+    """Return why containerd needs a drop-in, from its effective configuration."""
+    reasons = []
+    found = engine["runtimes"].get(runtime.NAME)
+    if found is None and not is_found_at_start:
+        reasons.append("its containerd has no runtime nvidia")
+    # The path is one of the distribution's PATH, which differs between systems.
+    if found and basename(found["binary"]) != basename(runtime.PROGRAM):
+        reasons.append(f"its runtime nvidia runs {found['binary'] or 'runc'}")
+    is_default = engine["default_runtime"] == runtime.NAME
+    if is_default != bool(desired["default"]) and (desired["default"] or is_default_ours):
+        reasons.append(f"its default runtime is {engine['default_runtime']}")
+    if desired["cdi"] and not engine["cdi_enabled"]:
+        reasons.append("CDI is off")
+    return ", ".join(reasons) or None
+
+
+def _edit(
+    engine: Containerd,
+    home: Home,
+    version: str,
+    desired: runtime.Desired,
+    former: dict[tuple[str, ...], object],
+) -> Edit | None:
+    """Return the drop-in; None if the distribution reads none."""
+    default = (
+        runtime.NAME if desired["default"] else runtime.text(next(iter(former.values()), None))
+    )
+    edit = settings.edit(engine, version, default=default, cdi=desired["cdi"])
+    if _applies_itself(home) and home["watched"]:
+        # Its file can import a summary that it writes itself, in place of the folder.
+        edit["path"] = join(home["watched"], settings.DROP_IN)
+        edit["merge"] = {"version": engine["config"]["version"] or 3, **edit["merge"]}
+    elif home["is_managed"] and edit["path"] == engine["config"]["path"]:
+        return None
+    gone = [list(key) for key, before in former.items() if before is None]
+    edit["remove"] = [] if desired["default"] else gone
+    return edit
+
+
+def _refuse_unwritable(
+    plan: Plan[Data], home: Home, engine: Containerd, version: str, reason: str
+) -> None:
+    """Refuse a distribution that does not find the runtime, and whose file imports no drop-ins."""
+    path = engine["config"]["path"]
+    if engine["config"]["imports"]:
+        imports = ", ".join(engine["config"]["imports"])
+        why = f"{path} imports {imports}, and containerd {version} adds no folder of drop-ins by it"
+    elif home["template"]:
+        why = f"{home['template']} has no imports of drop-ins"
+    else:
+        why = f"{path} imports no drop-ins"
+    if not home["runtime_in_path"]:
+        why += f", and the PATH of {home['unit']} lacks /usr/bin"
+    evidence = f"{reason}; {why}"
+    plan.refuse("RUNTIME_NOT_DETECTED", evidence=evidence, path=path, **_names(home))
+
+
+def _names(home: Home) -> dict[str, str]:
+    return {"name": home["name"], "unit": home["unit"]}
+
+
+def _plan_restart(
+    plan: Plan[Data], home: Home, desired: runtime.Desired, reason: str | None
+) -> None:
+    """Plan the restart, which is the admin's to permit: it restarts the kubelet, too."""
+    if reason and not desired["restart_ok"]:
+        plan.refuse("DISTRIBUTION_RESTART", reason=reason, **_names(home))
+    plan.step(RESTART, reason)
+
+
+def _unread_reason(engine: Containerd) -> str | None:
+    """Return that our drop-in is newer than the process, as after an interrupted run."""
+    unread = [one for one in engine["changed_since_start"] if basename(one) == settings.DROP_IN]
+    return f"{unread[0]} changed after its containerd started" if unread else None
+
+
+def unregister_runtime(plan: Plan[Data], node: Node, home: Home, edits: list[str]) -> None:
+    """Plan what follows from the removal of our drop-in."""
+    plan.data["distribution"] = _restarted(node, home)
+    if edits and node["engines"]["containerd"]["running"] and _applies_itself(home):
+        plan.step(AWAIT, f"{home['name']} watches {home['watched']}")
+
+
+def plan_forget(plan: Plan[Data], node: Node, *, restart_ok: bool) -> None:
+    """Plan the restart with which the distribution forgets the runtime, or say that it is due."""
+    engine = node["engines"]["containerd"]
+    home = engine["home"]
+    if home is None or not engine["running"] or plan.has_step(AWAIT):
+        return
+    loses_toolkit = home["detects_runtimes"] and bool(record.added(node, runtime.ROLE))
+    is_removed = loses_toolkit and runtime.NAME in engine["runtimes"]
+    if not is_removed and not plan.has_step(UNREGISTER):
+        return
+    if restart_ok:
+        plan.step(RESTART, f"{home['name']} forgets the NVIDIA runtime only when it starts")
+    else:
+        plan.notice("DISTRIBUTION_RESTART_DUE", **_names(home))

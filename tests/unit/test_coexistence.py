@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What docs/coexistence.md says to set in other tools, compared with the records about them.
+
+Neither Kubespray nor helm runs here. So the names are checked, and that the two sides agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import distributions, tools
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "coexistence.md").read_text()
+RECORDED = yaml.safe_load((ROOT / "tests" / "recorded" / "distributions.yml").read_text())
+
+
+def paths(values: dict[str, Any], *above: str) -> Iterator[tuple[str, object]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from paths(value, *above, key)
+        else:
+            yield ".".join((*above, key)), value
+
+
+def test_values_of_the_operator_have_keys_of_its_chart() -> None:
+    values = dict(paths(yaml.safe_load((ROOT / "docs" / "gpu-operator-values.yml").read_text())))
+    assert values.keys() <= {*RECORDED["operator_values"]["keys"]}
+    assert values["driver.enabled"] is False
+    assert values["toolkit.enabled"] is False
+    assert values["operator.runtimeClass"] == runtime.NAME
+
+
+def test_the_runtime_of_kubespray_is_the_role_s() -> None:
+    (block,) = re.findall(r"```yaml\n(containerd_additional_runtimes:.*?)```", PAGE, re.DOTALL)
+    (found,) = yaml.safe_load(block)["containerd_additional_runtimes"]
+    keys = settings.runtime_keys(
+        3, systemd_cgroup=True, default=None, enable_cdi=False, keep_runc=None
+    )
+    ours = keys["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]["runtimes"][found["name"]]
+    assert found["type"] == ours["runtime_type"]
+    options = {key: yaml.safe_load(value) for key, value in found["options"].items()}
+    assert options == ours["options"]
+
+
+def test_the_page_names_what_the_roles_recognise() -> None:
+    for home in distributions.HOMES:
+        assert home.config in PAGE
+        for unit in home.units:
+            assert f"`{unit.removesuffix('.service')}`" in PAGE
+    for name, path in tools.MARKS.items():
+        assert path in PAGE, name
+    assert settings.DROP_IN in PAGE
