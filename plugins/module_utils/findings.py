@@ -745,6 +745,16 @@ RUNTIME_CLASS_ADOPTED (notice): the RuntimeClass {name} exists; the role uses it
   it
 Remedy: nothing to do
 
+GUARD_NAME_TAKEN (refusal): the cluster has a {kind} {name} that this collection did not create; the
+  guard of the device plugin needs the name
+Remedy: rename or delete the policy, `kubectl get {kind} {name} --output yaml`; or set
+  `device_plugin_guard: none`
+
+GUARD_UNSUPPORTED (notice): the cluster does not have {kinds} in version v1, so its API server cannot
+  keep GPUs from pods that request none
+Remedy: update Kubernetes, or see "Without admission policies" in docs/isolation.md; to accept it,
+  set `device_plugin_guard: none`
+
 NODE_LABEL_TAKEN (refusal): the node {node} has the label {found}; device_plugin_node_selector asks
   for {expected}
 Remedy: if the device plugin may run there, remove the label with `kubectl label node {node}

@@ -25,6 +25,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
     SmokeRow,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.runtime import (
+    NAME as RUNTIME,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.engines import DOCKER
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     BUSY,
     OK,
@@ -75,6 +79,7 @@ def report(host: Host) -> dict[str, Any]:
         "kubelet_running": None if node is None else node["kubelet"]["running"],
         "refusals": [*host.planned.get("refusals", ())],
         "work": work,
+        "gives_gpus_by_default": _gives_gpus_by_default(host),
         "notices": [one for plan in silent for one in plan["notices"]],
     }
 
@@ -85,7 +90,20 @@ def member(host: Host) -> dict[str, Any]:
         "host": host.name,
         "node": host.planned["node"]["kubelet"]["node_name"],
         "engine": host.planned["engine"],
+        "gives_gpus_by_default": _gives_gpus_by_default(host),
     }
+
+
+def _gives_gpus_by_default(host: Host) -> bool:
+    """Tell whether an image can choose its GPUs, because `nvidia` is the default runtime.
+
+    Pods under Docker get no GPU in another way, so it is before the role has set it.
+    """
+    engine, node = host.planned.get("engine"), host.planned.get("node")
+    if engine == DOCKER:
+        return True
+    found = (node or {}).get("engines", {}).get(engine) or {}
+    return found.get("default_runtime") == RUNTIME
 
 
 def ask(host: Host) -> Question | None:

@@ -14,7 +14,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import rivals
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling import selector_text
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import labels
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
+    guard,
+    labels,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.manifest import (
     HANDLER,
     MARKS,
@@ -47,9 +50,11 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         "is_adopted": False,
         "marks": [selector_text({"matchLabels": MARKS})],
         "manifests": [],
+        "removed": [],
     }
     plan = Plan(CLUSTER, data)
     if desired["state"] == "absent":
+        data["removed"] = guard.removed(observed["policies"] or {})
         return plan.result()
     for error in observed["errors"]:
         plan.refusals.append(explain_error(error, CLUSTER, "CLUSTER_UNUSABLE"))
@@ -87,6 +92,7 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         plan.notice("DEVICE_PLUGIN_ADOPTED", found=_name(adopted["metadata"]))
         data["used"] = _used(adopted["metadata"], adopted["spec"]["selector"])
         data["is_adopted"] = True
+    guard.plan_guard(plan, observed, desired)
     return plan.result()
 
 

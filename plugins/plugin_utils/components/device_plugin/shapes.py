@@ -31,6 +31,9 @@ class Desired(TypedDict):
     tolerations: list[Values]
     priority_class: str
     resources: Values
+    guard: Literal["auto", "enforce", "warn", "none"]
+    guard_exempt_namespaces: list[str]
+    guard_resources: list[str]  # their prefixes
 
 
 class Member(TypedDict):
@@ -39,6 +42,7 @@ class Member(TypedDict):
     host: str
     node: str  # its name in the cluster
     engine: str | None
+    gives_gpus_by_default: bool  # the default runtime of its engine is nvidia
 
 
 class Row(TypedDict):
@@ -57,6 +61,9 @@ class Observed(TypedDict):
     rows: Mapping[str, Row]  # of the nodes
     members: list[Member]
     errors: list[str]  # of failed list requests
+    # Of admission, by kind; None if the cluster does not have the kind.
+    policies: Mapping[str, list[Object] | None] | None
+    policy_errors: list[str]  # of failed list requests
 
 
 class Manifest(TypedDict, total=False):
@@ -84,3 +91,4 @@ class Data(TypedDict):
     is_adopted: bool  # `used` is not of this role
     marks: list[str]  # how queries select the objects of this role
     manifests: list[Manifest]
+    removed: list[Manifest]  # policies of this role that go; with `absent`, all of them

@@ -20,6 +20,8 @@ OBSERVED: dict[str, Any] = {
     "rows": {},
     "members": [],
     "errors": [],
+    "policies": {"MutatingAdmissionPolicy": [], "ValidatingAdmissionPolicy": []},
+    "policy_errors": [],
 }
 DESIRED: dict[str, Any] = {
     "state": "present",
@@ -36,6 +38,9 @@ DESIRED: dict[str, Any] = {
     "tolerations": [],
     "priority_class": "",
     "resources": {},
+    "guard": "auto",
+    "guard_exempt_namespaces": ["kube-system"],
+    "guard_resources": ["nvidia.com/gpu", "nvidia.com/mig-"],
 }
 
 
@@ -123,7 +128,12 @@ ADOPT = {"foreign": "adopt"}
 
 def members(*chosen: str | None) -> list[dict[str, Any]]:
     return [
-        {"host": f"h{number}", "node": f"n{number}", "engine": engine}
+        {
+            "host": f"h{number}",
+            "node": f"n{number}",
+            "engine": engine,
+            "gives_gpus_by_default": engine == "docker",
+        }
         for number, engine in enumerate(chosen, start=1)
     ]
 
@@ -203,7 +213,7 @@ OUR_CLASS = runtime_class("nvidia", **MARKS)
         ),
         pytest.param([runtime_class("other")], {"runtime_class": ""}, False, [], id="not wanted"),
         pytest.param(
-            [runtime_class("other")], {"members": [{"host": "h", "node": "n", "engine": "docker"}]},
+            [runtime_class("other")], {"members": members("docker")},
             False, [], id="not wanted under Docker",
         ),
     ],
