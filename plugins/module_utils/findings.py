@@ -750,8 +750,8 @@ GUARD_NAME_TAKEN (refusal): the cluster has a {kind} {name} that this collection
 Remedy: rename or delete the policy, `kubectl get {kind} {name} --output yaml`; or set
   `device_plugin_guard: none`
 
-GUARD_UNSUPPORTED (notice): the cluster does not have {kinds} in version v1, so its API server cannot
-  keep GPUs from pods that request none
+GUARD_UNSUPPORTED (notice): the cluster does not have {kinds} in version v1, so its API server
+  cannot keep GPUs from pods that request none
 Remedy: update Kubernetes, or see "Without admission policies" in docs/isolation.md; to accept it,
   set `device_plugin_guard: none`
 
@@ -1119,6 +1119,13 @@ Remedy: remove outdated CDI specifications from /etc/cdi and /var/run/cdi, run `
 SMOKE_MISSING (failure): the smoke pods did not prove every GPU: {evidence}
 Remedy: run `ansible-playbook metal.gpu.verify` again; to run no smoke pods, set `verify_smoke:
   false`
+
+GPU_LEAKED (failure): containers that request no GPU see GPUs of this node: {evidence}
+Remedy: {remedy}; `ansible-playbook metal.gpu.leak_test` shows whether it helps
+
+LEAK_UNPROVEN (failure): the leak test could not try everything on this node: {evidence}
+Remedy: correct the reason, and run `ansible-playbook metal.gpu.leak_test` again; verify_leak_image
+  and verify_smoke_image set the images, verify_smoke_namespace the namespace
 
 SMOKE_PARTIAL (notice): a smoke pod proved {seen} GPUs, but not {busy}, because pods have claimed
   them: {holders}

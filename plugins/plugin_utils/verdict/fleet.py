@@ -25,9 +25,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
     SmokeRow,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.runtime import (
-    NAME as RUNTIME,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.engines import DOCKER
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     BUSY,
@@ -103,7 +101,7 @@ def _gives_gpus_by_default(host: Host) -> bool:
     if engine == DOCKER:
         return True
     found = (node or {}).get("engines", {}).get(engine) or {}
-    return found.get("default_runtime") == RUNTIME
+    return found.get("default_runtime") == runtime.NAME
 
 
 def ask(host: Host) -> Question | None:

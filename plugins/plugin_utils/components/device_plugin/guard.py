@@ -174,9 +174,7 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
         f"(!has(c.env) || c.env.all(e, e.name != '{VARIABLE}' || "
         "(has(e.value) && e.value == 'void')))"
     )
-    mounts = (
-        f"(!has(c.volumeMounts) || c.volumeMounts.all(m, !m.mountPath.contains('{_MOUNTS}')))"
-    )
+    mounts = f"(!has(c.volumeMounts) || c.volumeMounts.all(m, !m.mountPath.contains('{_MOUNTS}')))"
     # The device plugin gives a container its variable; one in the pod has precedence.
     rules = [
         (

@@ -95,7 +95,7 @@ def test_forbidden_lists_are_named(cluster, call):
 
 def test_policies_of_admission_are_listed(cluster, call):
     cluster.put("validatingadmissionpolicies", {"metadata": {"name": "theirs"}})
-    text = 'the server could not find the requested resource'
+    text = "the server could not find the requested resource"
     cluster.refusals["list", "mutatingadmissionpolicies"] = Refusal(404, text)
     result = call(gpu_cluster_info, objects=True)
     assert result["policies"]["MutatingAdmissionPolicy"] is None
