@@ -139,6 +139,7 @@ def variables(role: str, **more: Any) -> dict[str, Any]:
         "now": datetime(2026, 11, 22, tzinfo=UTC),
         "reboot_ok": None,
         "default": None,
+        "envvar": "auto",
         "engine_is_new": True,
         "driver_is_planned": False,
         **plain,

@@ -14,7 +14,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
     upstream_version,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw, Unit
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import load_yaml
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import load_toml, load_yaml
 
 
 class Toolkit(TypedDict):
@@ -27,6 +27,8 @@ class Toolkit(TypedDict):
     cdi_skipped: bool
     config: str | None
     config_sha256: str | None
+    config_error: str | None
+    settings: dict[str, bool]
     char_dev_rules: list[str]
 
 
@@ -54,6 +56,8 @@ def observe(raw: Raw) -> Observed:
 
 def _toolkit(raw: Raw) -> Toolkit:
     versions = raw.versions(nvidia_driver.is_toolkit_package)
+    text = raw.texts.get(nvidia_driver.TOOLKIT_CONFIG)
+    document = None if text is None else load_toml(nvidia_driver.TOOLKIT_CONFIG, text)
     # A program that was built without a version prints "unknown".
     packaged = versions.get("nvidia-container-toolkit-base") or versions.get(
         "nvidia-container-toolkit"
@@ -66,7 +70,13 @@ def _toolkit(raw: Raw) -> Toolkit:
         "cdi_refresh": raw.unit(nvidia_driver.CDI_PATH_UNIT),
         "cdi_skipped": raw.units.get(nvidia_driver.CDI_UNIT, {}).get("Result") == "exec-condition",
         "config": next(iter(raw.found["toolkit_config"]), None),
-        "config_sha256": _sha256(raw.texts.get(nvidia_driver.TOOLKIT_CONFIG)),
+        "config_sha256": _sha256(text),
+        "config_error": document and (document.error or document.obstacle),
+        "settings": {
+            name: value
+            for name, value in (document.content if document else {}).items()
+            if isinstance(value, bool)
+        },
         "char_dev_rules": [
             path for path in raw.find("*/udev/rules.d/*.rules") if _has_link_rule(raw.texts[path])
         ],

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import guard
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
     plan as plan_device_plugin,
 )
 
+RECORD = yaml.safe_load((Path(__file__).parents[5] / "recorded/isolation.yml").read_text())
 DESIRED: dict[str, Any] = {
     "state": "present",
     "foreign": "refuse",
@@ -175,3 +178,19 @@ def test_the_namespace_of_the_plugin_is_always_exempt() -> None:
                 "operator": "NotIn",
                 "values": ["gpu", "ops"],
             }
+
+
+def test_versions_are_those_that_are_recorded() -> None:
+    rows = {row["what"]: row["value"] for row in RECORD["policies"]["rows"]}
+    assert rows == guard.NEEDS
+
+
+def test_the_only_value_that_is_let_through_means_nothing() -> None:
+    rows = {row["what"]: row["value"] for row in RECORD["variable"]["rows"]}
+    assert rows["void"] == "nothing"
+    assert rows["not set with CUDA_VERSION and without NVIDIA_REQUIRE_CUDA"] == "all"
+    mutation, *_rest = guard.manifests(
+        mutates=True, denies=True, exempt=[], resources=["nvidia.com/gpu"], handler="nvidia"
+    )
+    (patch,) = mutation["spec"]["mutations"]
+    assert "'value': 'void'" in patch["jsonPatch"]["expression"]
