@@ -43,3 +43,11 @@ def test_docker_run_has_gpus(laboratory, playbook):
 
     again = laboratory.playbook(playbook, *options)
     assert "gpu-2" in again.unchanged
+
+
+def test_image_that_asks_for_gpus_gets_none(laboratory):
+    """The default runtime is Docker's own, so only --gpus gives GPUs."""
+    host, look = laboratory.host("gpu-2"), "ls /dev | grep -c nvidia; true"
+    for variable in ("X=x", "NVIDIA_VISIBLE_DEVICES=all"):
+        run = "docker run --rm --env %s --entrypoint sh %s -c %s"
+        assert host.check_output(run, variable, CUDA, look) == "0"

@@ -139,10 +139,10 @@ def variables(role: str, **more: Any) -> dict[str, Any]:
         "now": datetime(2026, 11, 22, tzinfo=UTC),
         "reboot_ok": None,
         "default": None,
-        "envvar": "auto",
         "engine_is_new": True,
         "driver_is_planned": False,
         **plain,
         **{name: True for name, value in plain.items() if value == REPOSITORY},
+        "envvar": "auto",  # a template that other roles' variables decide
         **more,
     }

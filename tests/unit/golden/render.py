@@ -13,6 +13,7 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     device_links,
+    isolation,
     runtime,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
@@ -132,9 +133,9 @@ def _ramdisk(data: Mapping[str, Any], family: str) -> Lines:
     yield f"command {' '.join(data['initramfs'])}"
 
 
-def _config(data: Mapping[str, Any], family: str) -> Lines:
-    edit = {name: value for name, value in data["config"].items() if name != "path"}
-    yield f"keys in {data['config']['path']}"
+def _config(data: Mapping[str, Any], family: str, name: str = "config") -> Lines:
+    edit = {key: value for key, value in data[name].items() if key != "path"}
+    yield f"keys in {data[name]['path']}"
     text = yaml.safe_dump(edit, sort_keys=False)
     yield from (f"{INDENT}{line}" for line in text.splitlines())
 
@@ -154,6 +155,7 @@ _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
     containerd_plan.CRI: _config,
     cri_dockerd.INSTALL: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
     device_links.RULE: _file("rule"),
+    isolation.ISOLATE: lambda data, family: _config(data, family, "settings"),
     runtime.REGISTER: _config,
 }
 for _role in (
