@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""containerd and CDI: nobody gets a GPU without a request, and the RuntimeClass is no way around."""
+"""containerd and CDI: nobody gets a GPU without a request, also not by the RuntimeClass."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +195,26 @@ def test_the_only_value_that_is_let_through_means_nothing() -> None:
     )
     (patch,) = mutation["spec"]["mutations"]
     assert "'value': 'void'" in patch["jsonPatch"]["expression"]
+
+
+def test_a_policy_that_is_as_it_should_be_is_not_applied_again() -> None:
+    """With the defaults that the API server adds. Bindings are not listed, so they are applied."""
+    made = plan()["data"]["manifests"]
+    found: dict[str, Any] = {one["kind"]: [copy.deepcopy(one)] for one in made if "spec" in one}
+    there = {kind: found[kind] for kind in (MUTATING, VALIDATING)}
+    for (policy,) in there.values():
+        del policy["apiVersion"], policy["kind"]
+        policy["metadata"] |= {"uid": "1", "labels": {**guard.LABELS, "team": "ours"}}
+        policy["spec"]["matchConstraints"] |= {"matchPolicy": "Equivalent", "objectSelector": {}}
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]:
+            rule["scope"] = "*"
+        policy["status"] = {"observedGeneration": 1}
+    bindings = [f"{MUTATING}Binding", f"{VALIDATING}Binding"]
+    assert kinds(plan(policies=there)["data"]["manifests"]) == bindings
+    there[VALIDATING][0]["spec"]["validations"].pop()
+    assert kinds(plan(policies=there)["data"]["manifests"]) == [
+        bindings[0],
+        VALIDATING,
+        bindings[1],
+    ]
+    assert plan(policies=there)["data"]["removed"] == []
