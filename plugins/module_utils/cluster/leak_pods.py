@@ -71,7 +71,7 @@ _NAMED = 20  # how many findings a container names
 
 # A shell reads mountinfo by itself; the fifth field is the mount point. The end is written last: an
 # output without it is of a container that was stopped.
-_SCRIPT = f"""\
+SCRIPT = f"""\
 count=0
 say() {{
   count=$((count + 1))
@@ -196,7 +196,7 @@ def ephemeral(template: Template) -> dict[str, Any]:
     return {"spec": {"ephemeralContainers": [_container(LOOK, template.cuda_image)]}}
 
 
-def _container(name: str, image: str, script: str = _SCRIPT) -> dict[str, Any]:
+def _container(name: str, image: str, script: str = SCRIPT) -> dict[str, Any]:
     return {
         "name": name,
         "image": image,

@@ -28,6 +28,8 @@ _SHOWN = 2  # how many of the paths a finding names
 _BY_VARIABLE = frozenset({*leak_pods.ATTEMPTS} - {leak_pods.PLAIN, leak_pods.CDI})
 
 _GUARD = "set `device_plugin_guard: enforce` and run `ansible-playbook metal.gpu.site`"
+# For Docker without Kubernetes.
+NO_DEFAULT = "set `nvidia_container_runtime_default: false` and run your playbook again"
 _OTHER = "find out what gives GPUs to every container: a hook of the engine, or another default"
 
 
@@ -49,15 +51,17 @@ def summary(node: str, results: Mapping[str, Result]) -> str:
     return f"{node}: {'; '.join(parts)}"
 
 
-def findings(node: str, results: Mapping[str, Result]) -> list[dict[str, str]]:
-    """Return what is wrong with a node."""
+def findings(
+    node: str, results: Mapping[str, Result], remedy: str = _GUARD
+) -> list[dict[str, str]]:
+    """Return what is wrong with a node. `remedy` is against what the variable gives."""
     found = []
     leaked = {name: one for name, one in results.items() if one.state == leak_pods.LEAKED}
     if leaked:
         texts = [f"{leak_pods.ATTEMPTS[name]} ({_seen(one)})" for name, one in leaked.items()]
         # What a plain image gets, no admission policy takes away.
-        remedy = _GUARD if leaked.keys() <= _BY_VARIABLE else _OTHER
-        found.append(finding("GPU_LEAKED", node, evidence="; ".join(texts), remedy=remedy))
+        advice = remedy if leaked.keys() <= _BY_VARIABLE else _OTHER
+        found.append(finding("GPU_LEAKED", node, evidence="; ".join(texts), remedy=advice))
     missing: dict[str, list[str]] = {}
     for name, one in results.items():
         if one.state == leak_pods.UNPROVEN:
