@@ -158,7 +158,7 @@ nodes:
           description: The device files and mounts that the container saw, at most 20 of them.
           type: list
           elements: str
-        count:
+        total:
           description: How many it saw.
           type: int
         message:
@@ -168,8 +168,8 @@ nodes:
     gpu-1:
       state: leaked
       attempts:
-        image_variable: {state: leaked, seen: [/dev/nvidia0], count: 1, message: ""}
-        plain: {state: nothing, seen: [], count: 0, message: ""}
+        image_variable: {state: leaked, seen: [/dev/nvidia0], total: 1, message: ""}
+        plain: {state: nothing, seen: [], total: 0, message: ""}
 findings:
   description: The findings about nodes, for P(metal.gpu.explain#filter).
   returned: when the API server answered, also on failure; empty with RV(error)

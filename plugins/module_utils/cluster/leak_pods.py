@@ -123,7 +123,7 @@ class Result(NamedTuple):
 
     state: str
     seen: tuple[str, ...] = ()
-    count: int = 0  # of what was seen; not all of it has a name
+    total: int = 0  # of what was seen; not all of it has a name
     message: str = ""  # why it was refused, or proves nothing
 
 
@@ -255,11 +255,11 @@ def judge_output(output: str, attempt: str, otherwise: str = "") -> Result:
     if end is None:
         text = " ".join(output.split()) or otherwise
         return Result(UNPROVEN, message=f"the container did not finish: {text}")
-    count = int(end["count"])
+    total = int(end["count"])
     seen = tuple(match["path"] for match in _SEEN.finditer(output))
-    if not count:
+    if not total:
         return Result(NOTHING)
-    return Result(BY_DESIGN if attempt == PRIVILEGED else LEAKED, seen, count)
+    return Result(BY_DESIGN if attempt == PRIVILEGED else LEAKED, seen, total)
 
 
 def state_of(results: Mapping[str, Result]) -> str:

@@ -73,6 +73,6 @@ def findings(
 
 
 def _seen(result: Result) -> str:
-    rest = result.count - len(result.seen[:_SHOWN])
+    rest = result.total - len(result.seen[:_SHOWN])
     more = f" and {rest} more" if rest else ""
     return f"{', '.join(result.seen[:_SHOWN])}{more}"

@@ -344,10 +344,10 @@ def test_the_script_sees_what_there_is(shell, tmp_path):
     libraries = ["/usr/lib/x86_64-linux-gnu/libcuda.so.580.1", "/usr/bin/nvidia-smi"]
     mounts.write_text("".join(map(line.format, [*harmless, *libraries])))
     found = look()
-    assert (found.state, found.count) == ("leaked", 3)
+    assert (found.state, found.total) == ("leaked", 3)
     assert found.seen == (f"{tmp_path}/dev/nvidia-uvm", *libraries)
     mounts.write_text("".join(line.format(f"/usr/lib/libnvidia-{one}.so") for one in range(300)))
     found = look()
-    assert found.count == 301
+    assert found.total == 301
     assert len(found.seen) == 20
     assert len((tmp_path / "log").read_bytes()) < 4096
