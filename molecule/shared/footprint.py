@@ -23,8 +23,9 @@ import yaml
 PROJECT = Path(__file__).resolve().parents[2]
 DOCUMENT = PROJECT / "docs/teardown.md"
 KINDS = (
-    "clusterrolebindings,clusterroles,configmaps,daemonsets,deployments,nodes,pods,"
-    "priorityclasses,runtimeclasses,secrets,serviceaccounts,services"
+    "clusterrolebindings,clusterroles,configmaps,daemonsets,deployments,mutatingadmissionpolicies,"
+    "mutatingadmissionpolicybindings,nodes,pods,priorityclasses,runtimeclasses,secrets,"
+    "serviceaccounts,services,validatingadmissionpolicies,validatingadmissionpolicybindings"
 )
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import findings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import leak_docker, leak_verdict
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import fabric
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import CLUSTER, SMOKE
@@ -80,9 +81,20 @@ def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanRes
     return drain.plan(plain(row), plain(desired))
 
 
+def leaks_of_docker(output: str, host: str) -> dict[str, list[Any]]:
+    """Return the findings and the line about a host on which containers tried to get GPUs."""
+    results = leak_docker.parse(output)
+    return {
+        "findings": leak_verdict.findings(host, results, leak_verdict.NO_DEFAULT),
+        "summary": [leak_verdict.summary(host, results)],
+    }
+
+
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "judge_fabric": judge_fabric,
     "keeping": labels.keeping,
+    "leak_script": leak_docker.script,
+    "leaks_of_docker": leaks_of_docker,
     "labelling": labels.labelling,
     "missing": rollout.missing,
     "no_answer": report.no_answer,

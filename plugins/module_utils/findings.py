@@ -884,6 +884,16 @@ RUNTIME_CLASS_ADOPTED (notice): the RuntimeClass {name} exists; the role uses it
   it
 Remedy: nothing to do
 
+GUARD_NAME_TAKEN (refusal): the cluster has a {kind} {name} that this collection did not create; the
+  guard of the device plugin needs the name
+Remedy: rename or delete the policy, `kubectl get {kind} {name} --output yaml`; or set
+  `device_plugin_guard: none`
+
+GUARD_UNSUPPORTED (notice): the cluster does not have {kinds} in version v1, so its API server
+  cannot keep GPUs from pods that request none
+Remedy: update Kubernetes, or see "Without admission policies" in docs/isolation.md; to accept it,
+  set `device_plugin_guard: none`
+
 NODE_LABEL_TAKEN (refusal): the node {node} has the label {found}; device_plugin_node_selector asks
   for {expected}
 Remedy: if the device plugin may run there, remove the label with `kubectl label node {node}
@@ -1252,6 +1262,13 @@ Remedy: remove outdated CDI specifications from /etc/cdi and /var/run/cdi, run `
 SMOKE_MISSING (failure): the smoke pods did not prove every GPU: {evidence}
 Remedy: run `ansible-playbook metal.gpu.verify` again; to run no smoke pods, set `verify_smoke:
   false`
+
+GPU_LEAKED (failure): containers that request no GPU see GPUs of this node: {evidence}
+Remedy: {remedy}; `ansible-playbook metal.gpu.leak_test` shows whether it helps
+
+LEAK_UNPROVEN (failure): the leak test could not try everything on this node: {evidence}
+Remedy: correct the reason, and run `ansible-playbook metal.gpu.leak_test` again; verify_leak_image
+  and verify_smoke_image set the images, verify_smoke_namespace the namespace
 
 SMOKE_PARTIAL (notice): a smoke pod proved {seen} GPUs, but not {busy}, because pods have claimed
   them: {holders}

@@ -56,7 +56,7 @@ options:
     elements: str
     default: []
   objects:
-    description: Whether to list the DaemonSets and RuntimeClasses.
+    description: Whether to list the DaemonSets, the RuntimeClasses and the admission policies.
     type: bool
     default: false
   pods:
@@ -124,8 +124,22 @@ runtime_classes:
   type: list
   elements: dict
   sample: []
+policies:
+  description:
+    - The admission policies of the cluster, keyed by kind, each with the list of its objects.
+    - A kind is V(null) if the cluster does not have it in version V(v1).
+    - V(null) if they were not listed.
+  returned: success
+  type: dict
+  sample: {MutatingAdmissionPolicy: [], ValidatingAdmissionPolicy: []}
 forbidden:
   description: The errors of the API server about lists that it forbids.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+policies_forbidden:
+  description: The same about the admission policies, which not every run needs.
   returned: success
   type: list
   elements: str
@@ -159,7 +173,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     permissions,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import ApiForbidden
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    ApiForbidden,
+    ApiMissing,
+)
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_module.ARGUMENTS,
@@ -176,6 +193,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
     },
 }
 _RESOURCE = "nvidia.com/gpu"
+_POLICIES = {
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+}
 NOTHING: dict[str, Any] = {
     "missing": [],
     "user": "",
@@ -183,7 +204,9 @@ NOTHING: dict[str, Any] = {
     # A list that nobody has read must not look like an empty cluster.
     "daemonsets": None,
     "runtime_classes": None,
+    "policies": None,
     "forbidden": [],
+    "policies_forbidden": [],
     "pods": [],
     "revisions": [],
 }
@@ -211,6 +234,7 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
             except ApiForbidden as error:
                 forbidden.append(str(error))
         result["forbidden"] = forbidden
+        result |= _list_policies(client)
     if params["pods"]:
         namespace = params["pods"]["namespace"]
         query = {"labelSelector": ",".join(params["pods"]["selectors"])}
@@ -219,6 +243,20 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
             revisions = _list(client, "controllerrevisions", namespace=namespace, query=query)
             result["revisions"] = revisions
     return result
+
+
+def _list_policies(client: Client) -> dict[str, Any]:
+    found: dict[str, list[dict[str, Any]] | None] = {}
+    forbidden = []
+    for kind, resource in _POLICIES.items():
+        try:
+            found[kind] = _list(client, resource)
+        except ApiMissing:
+            found[kind] = None
+        except ApiForbidden as error:
+            found[kind] = []
+            forbidden.append(str(error))
+    return {"policies": found, "policies_forbidden": forbidden}
 
 
 def _list(client: Client, resource: str, **options: Any) -> list[dict[str, Any]]:

@@ -421,7 +421,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.metal.gpu.plugins.module_utils import interrupts
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     kube_module,
-    permissions,
     smoke_causes,
     smoke_cleanup,
     smoke_evidence,
@@ -431,7 +430,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Request
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_run import Outcome
@@ -544,7 +542,7 @@ def run(
     if check_mode:
         outcomes += [Outcome(request, "", Verdict("planned", "", ""), 0.0) for request in desired]
     elif desired:
-        refuse_leavings(client, template.namespace)
+        smoke_cleanup.refuse_leavings(client, template.namespace)
         outcomes += smoke_run.prove(client, template, desired, timer)
 
     by_node = {outcome.request.node: _describe(outcome, template) for outcome in outcomes}
@@ -562,18 +560,6 @@ def run(
         head = f"{len(failed)} of {len(nodes)} nodes failed the smoke test:"
         result.update(failed=True, msg="\n".join([head, *rows]))
     return result
-
-
-def refuse_leavings(client: Client, namespace: str) -> None:
-    """Raise KubeError if no permission allows to delete the pods that this run creates."""
-    wish = {"group": "", "resource": "pods", "namespace": namespace, "any": True}
-    found = permissions.run(client, [{**wish, "verbs": ["deletecollection", "delete"]}])
-    if found["missing"]:
-        # The words of the API server for an action that it refuses.
-        raise KubeError(
-            f'User "{found["user"]}" cannot delete resource "pods" in API group "" '
-            f'in the namespace "{namespace}": the smoke pods would stay, so none was created'
-        )
 
 
 def choose(

@@ -1031,6 +1031,12 @@ gpu_node:
             Programs that the NVIDIA runtime calls, as this file lists them. V(null) without a list.
           type: list
           elements: str
+        config_error:
+          description: Why this file is invalid, or cannot be edited. V(null) if it can be.
+          type: str
+        settings:
+          description: The settings at its top that are true or false, by name.
+          type: dict
         char_dev_rules:
           description: udev rules that create the links in C(/dev/char), which runc needs.
           type: list
@@ -1058,6 +1064,11 @@ gpu_node:
         config: /etc/nvidia-container-runtime/config.toml
         config_sha256: 5c2f4c21a9e8b3d90e0f8f6c1b7a4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c
         runtimes: [runc, crun]
+        config_error: null
+        settings:
+          accept-nvidia-visible-devices-as-volume-mounts: true
+          accept-nvidia-visible-devices-envvar-when-unprivileged: false
+          disable-require: false
         char_dev_rules: [/etc/udev/rules.d/71-metal-gpu-char-dev.rules]
     cdi:
       description: The specifications of the Container Device Interface (CDI).
@@ -1882,7 +1893,8 @@ gpu_node:
             Files that M(metal.gpu.config_document) edited and can restore, each with its C(path)
             and the C(actor) of the edits. Each of the C(changes) has the C(key) path and the value
             C(before), V(null) for none. C(untouched) is whether the file has not changed since
-            then. C(error) is why the history cannot be read, and so the edits cannot be undone.
+            then. C(original_sha256) is the SHA-256 of its content without the edits. C(error) is
+            why the history cannot be read, and so the edits cannot be undone.
           type: list
           elements: dict
         packages:
@@ -1903,6 +1915,7 @@ gpu_node:
               - key: [default-runtime]
                 before: null
             untouched: true
+            original_sha256: 44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a
             error: null
         packages:
           nvidia_driver:

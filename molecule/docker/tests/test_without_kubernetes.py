@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import footprint
+import leaks
 import pytest
 
 CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
@@ -43,3 +44,11 @@ def test_docker_run_has_gpus(laboratory, playbook):
 
     again = laboratory.playbook(playbook, *options)
     assert "gpu-2" in again.unchanged
+
+
+def test_image_that_asks_for_gpus_gets_none(laboratory):
+    """The default runtime is Docker's own, so only --gpus gives GPUs."""
+    run, found = leaks.run(laboratory, "--limit=gpu-2")
+    assert run.returncode == 0
+    attempts = ("image_variable", "pod_variable", "plain", "volume_mount")
+    assert found == {"gpu-2": {**dict.fromkeys(attempts, "nothing"), "privileged": "by design"}}

@@ -63,9 +63,11 @@ _GROUPS = {
     "controllerrevisions": "apps/v1",
     "daemonsets": "apps/v1",
     "leases": "coordination.k8s.io/v1",
+    "mutatingadmissionpolicies": "admissionregistration.k8s.io/v1",
     "runtimeclasses": "node.k8s.io/v1",
     "selfsubjectaccessreviews": "authorization.k8s.io/v1",
     "selfsubjectreviews": "authentication.k8s.io/v1",
+    "validatingadmissionpolicies": "admissionregistration.k8s.io/v1",
 }
 
 

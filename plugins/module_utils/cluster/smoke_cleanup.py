@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    permissions,
     pod_status,
     smoke_pod,
 )
@@ -50,6 +51,18 @@ def read_leftovers(client: Client, namespace: str) -> dict[str, Leftover]:
         for name, pod in pods.items()
         if process_identity.is_gone(pod.process) or _age_s(pod.created, now) > pod.lifetime_s
     }
+
+
+def refuse_leavings(client: Client, namespace: str) -> None:
+    """Raise KubeError if no permission allows to delete the pods that this run creates."""
+    wish = {"group": "", "resource": "pods", "namespace": namespace, "any": True}
+    found = permissions.run(client, [{**wish, "verbs": ["deletecollection", "delete"]}])
+    if found["missing"]:
+        # The words of the API server for an action that it refuses.
+        raise KubeError(
+            f'User "{found["user"]}" cannot delete resource "pods" in API group "" '
+            f'in the namespace "{namespace}": the pods would stay, so none was created'
+        )
 
 
 def remove_leftovers(

@@ -27,6 +27,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import strategy
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.engines import DOCKER
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     BUSY,
     OK,
@@ -77,6 +78,7 @@ def report(host: Host) -> dict[str, Any]:
         "kubelet_running": None if node is None else node["kubelet"]["running"],
         "refusals": [*host.planned.get("refusals", ())],
         "work": work,
+        "gives_gpus_by_default": _gives_gpus_by_default(host),
         "notices": [one for plan in silent for one in plan["notices"]],
     }
 
@@ -90,7 +92,20 @@ def member(host: Host) -> dict[str, Any]:
         "node": node["kubelet"]["node_name"],
         "engine": engine,
         **strategy.facts(engine, node, is_pending=bool(steps)),
+        "gives_gpus_by_default": _gives_gpus_by_default(host),
     }
+
+
+def _gives_gpus_by_default(host: Host) -> bool:
+    """Tell whether an image can choose its GPUs, because `nvidia` is the default runtime.
+
+    Pods under Docker get no GPU in another way, so it is before the role has set it.
+    """
+    engine, node = host.planned.get("engine"), host.planned.get("node")
+    if engine == DOCKER:
+        return True
+    found = (node or {}).get("engines", {}).get(engine) or {}
+    return found.get("default_runtime") == runtime.NAME
 
 
 def ask(host: Host) -> Question | None:

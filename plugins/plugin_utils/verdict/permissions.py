@@ -16,6 +16,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import
 CLUSTER, SMOKE, PLUGIN = "", "smoke", "plugin"  # scopes; the last two are keys of a namespace
 
 
+_ADMISSION = "admissionregistration.k8s.io"
+_POLICIES = ("mutatingadmissionpolicies", "validatingadmissionpolicies")
+_POLICY_BINDINGS = ("mutatingadmissionpolicybindings", "validatingadmissionpolicybindings")
+
+
 class Permission(NamedTuple):
     """Verbs on a resource. With `is_any`, one of them is enough."""
 
@@ -60,6 +65,15 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
         Permission("", "configmaps", ("list",), PLUGIN),
     ),
     "device_plugin_config_absent": (Permission("", "configmaps", ("delete",), PLUGIN),),
+    # The guard: policies of admission, and their bindings.
+    "guard": (
+        *(Permission(_ADMISSION, one, ("list", "get", "create", "patch")) for one in _POLICIES),
+        *(Permission(_ADMISSION, one, ("get", "create", "patch")) for one in _POLICY_BINDINGS),
+    ),
+    "guard_absent": (
+        *(Permission(_ADMISSION, one, ("list", "get", "delete")) for one in _POLICIES),
+        *(Permission(_ADMISSION, one, ("get", "delete")) for one in _POLICY_BINDINGS),
+    ),
     "holders": (_HOLDERS,),
     "drain": (
         _HOLDERS,

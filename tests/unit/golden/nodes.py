@@ -144,5 +144,6 @@ def variables(role: str, **more: Any) -> dict[str, Any]:
         "driver_is_planned": False,
         **plain,
         **{name: True for name, value in plain.items() if value == REPOSITORY},
+        "envvar": "auto",  # a template that other roles' variables decide
         **more,
     }

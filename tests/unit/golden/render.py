@@ -13,6 +13,7 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     device_links,
+    isolation,
     runtime,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
@@ -171,6 +172,7 @@ _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
     runtime.REGISTER: _keys("config"),
     crio_runtime.LOW_LEVEL: _low_level,
     crio_runtime.REGISTER: _keys("crio_config"),
+    isolation.ISOLATE: _keys("settings"),
 }
 for _role in (
     *(driver_steps.OURS, containerd_plan.OURS, docker_packages.OURS, crio_packages.OURS),

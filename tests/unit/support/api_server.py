@@ -265,13 +265,18 @@ class ApiServer:
         return created
 
     def patch(
-        self, resource: str, name: str, changes: dict[str, Any], manager: str = "kubectl"
+        self,
+        resource: str,
+        name: str,
+        changes: dict[str, Any],
+        manager: str = "kubectl",
+        namespace: str = "",
     ) -> dict[str, Any]:
         """Merge the changes in; the manager owns a field of the spec that it has changed."""
         if manager != "kubectl":
             self.when_patched(resource, name)
         with self._changed:
-            found = self._objects.get((resource, "", name))
+            found = self._objects.get((resource, namespace, name))
             if found is None:
                 raise Refusal(404, f'{resource} "{name}" not found')
             item = copy.deepcopy(found)
@@ -525,7 +530,8 @@ class _Handler(BaseHTTPRequestHandler):
                 api.evict(namespace, rest[0], body)
                 self._send_json(201, {"kind": "Status", "status": "Success"})
             elif verb == "patch":
-                patched = api.patch(resource, rest[0], body, query.get("fieldManager", ""))
+                manager = query.get("fieldManager", "")
+                patched = api.patch(resource, rest[0], body, manager, namespace)
                 if loses:
                     raise ConnectionResetError
                 self._send_json(200, patched)

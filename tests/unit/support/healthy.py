@@ -102,6 +102,7 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
             "restart_ok": False,
             "version": "1.20.1",
             "default": None,
+            "envvar": "auto",
             "cdi": True,
             **REPOSITORY,
         },

@@ -22,7 +22,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Ra
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import (
     history as document_history,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import load_toml, load_yaml
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
+    Document,
+    load_toml,
+    load_yaml,
+)
 
 
 class Toolkit(TypedDict):
@@ -36,6 +40,8 @@ class Toolkit(TypedDict):
     config: str | None
     config_sha256: str | None  # without the edits of this collection
     runtimes: list[str] | None  # that the NVIDIA runtime calls; None: its own choice
+    config_error: str | None
+    settings: dict[str, bool]  # those at its top that are true or false
     char_dev_rules: list[str]
 
 
@@ -64,6 +70,8 @@ def observe(raw: Raw) -> Observed:
 
 def _toolkit(raw: Raw) -> Toolkit:
     versions = raw.versions(nvidia_driver.is_toolkit_package)
+    text = raw.texts.get(nvidia_driver.TOOLKIT_CONFIG)
+    document = None if text is None else load_toml(nvidia_driver.TOOLKIT_CONFIG, text)
     # A program that was built without a version prints "unknown".
     packaged = versions.get("nvidia-container-toolkit-base") or versions.get(
         "nvidia-container-toolkit"
@@ -77,32 +85,45 @@ def _toolkit(raw: Raw) -> Toolkit:
         "cdi_skipped": raw.units.get(nvidia_driver.CDI_UNIT, {}).get("Result") == "exec-condition",
         "config": next(iter(raw.found["toolkit_config"]), None),
         "config_sha256": _sha256(_config_without_edits(raw)),
-        "runtimes": _runtimes(raw),
+        "runtimes": _runtimes(document),
+        "config_error": document and (document.error or document.obstacle),
+        "settings": {
+            name: value
+            for name, value in (document.content if document else {}).items()
+            if isinstance(value, bool)
+        },
         "char_dev_rules": [
             path for path in raw.find("*/udev/rules.d/*.rules") if _has_link_rule(raw.texts[path])
         ],
     }
 
 
-def _runtimes(raw: Raw) -> list[str] | None:
-    text = raw.texts.get(nvidia_driver.TOOLKIT_CONFIG)
-    if text is None:
+def _runtimes(document: Document | None) -> list[str] | None:
+    if document is None:
         return None
-    config = load_toml(nvidia_driver.TOOLKIT_CONFIG, text).content
-    return texts(config, "nvidia-container-runtime", "runtimes") or None
+    return texts(document.content, "nvidia-container-runtime", "runtimes") or None
 
 
 def _config_without_edits(raw: Raw) -> str | None:
     """Return the configuration file as it was before this collection edited it.
 
-    If somebody else has edited it since, nobody can tell, and this is the file as it is.
+    Two roles can have edited it, one after the other. If somebody else has edited it since, nobody
+    can tell, and this is the file as it is.
     """
     path = nvidia_driver.TOOLKIT_CONFIG
     content = raw.texts.get(path)
-    for history in raw.find(document_history_files.PATTERN):
-        if document_history_files.parse_file_name(history).path == path:
-            original = document_history.original(raw.texts[history], content)
-            return content if original is None else original
+    left = [
+        raw.texts[history]
+        for history in raw.find(document_history_files.PATTERN)
+        if document_history_files.parse_file_name(history).path == path
+    ]
+    while left:
+        originals = {text: document_history.original(text, content) for text in left}
+        last = next((text for text, original in originals.items() if original is not None), None)
+        if last is None:
+            break
+        content = originals[last]
+        left.remove(last)
     return content
 
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     cdi,
     device_links,
+    isolation,
     packages,
     reload,
     runtime,
@@ -53,6 +54,7 @@ STEPS = tuple(
             *docker.STEPS,
             *crio.STEPS,
             *cdi.STEPS,
+            *isolation.STEPS,
         )
     )
 )
@@ -105,6 +107,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     has_driver = works(node) or desired["driver_is_planned"]
     packages.plan_packages(plan, node, desired)
     device_links.plan_device_links(plan, node, has_driver=has_driver)
+    isolation.plan_isolation(plan, node, desired)
     engine = engines.choose(node, desired["engine"])
     others.refuse_operator_toolkit(plan, node, engine)
     if engine is not None:
@@ -125,6 +128,7 @@ def _plan_absent(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """Plan the removal of what this role did, whichever engine the node uses now."""
     for engine in _ENGINES.values():
         engine.unregister_runtime(plan, node)
+    isolation.plan_no_isolation(plan, node)
     cdi.plan_no_drop_in(plan, node)
     device_links.plan_no_rule(plan, node)
     packages.plan_no_packages(plan, node)

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     register_runtime as containerd,
@@ -19,7 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
     PackageData,
     RepositoryDesired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit, File
 
 
 class Desired(RepositoryDesired, runtime.Desired):  # pylint: disable=duplicate-bases
@@ -27,6 +29,7 @@ class Desired(RepositoryDesired, runtime.Desired):  # pylint: disable=duplicate-
 
     state: State
     version: str
+    envvar: Literal["auto", "accept", "ignore"]
 
 
 class Data(PackageData, containerd.Data, docker.Data, crio.Data, total=False):
@@ -37,3 +40,4 @@ class Data(PackageData, containerd.Data, docker.Data, crio.Data, total=False):
     change_held: bool
     purge: bool
     files: list[str]
+    settings: Edit  # of the toolkit itself

@@ -65,7 +65,13 @@ def _file(name: str) -> Values:
 
 
 _SOCKETS = "/var/lib/kubelet/device-plugins"
-_VOLUMES = (_Volume("device-plugins", _folder(_SOCKETS), _SOCKETS, {}),)
+# How a container without privileges asks for all GPUs where the runtime ignores its environment. A
+# runtime that does not know this way sees a mount that nobody uses.
+_ALL_GPUS = "/var/run/nvidia-container-devices/all"
+_VOLUMES = (
+    _Volume("device-plugins", _folder(_SOCKETS), _SOCKETS, {}),
+    _Volume("all-gpus", _folder("/dev/null", "CharDevice"), _ALL_GPUS, {"readOnly": True}),
+)
 _CDI_VOLUMES = (
     _Volume("driver-root", _folder("/"), "/driver-root", {"readOnly": True}),
     _Volume("cdi", _folder("/var/run/cdi", "DirectoryOrCreate"), "/var/run/cdi", {}),

@@ -23,6 +23,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling impor
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
+    guard,
     labels,
     operators,
     options,
@@ -54,9 +55,11 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         "is_adopted": False,
         "marks": [selector_text({"matchLabels": MARKS})],
         "manifests": [],
+        "removed": [],
     }
     plan = Plan(CLUSTER, data)
     if desired["state"] == "absent":
+        data["removed"] = guard.removed(observed["policies"] or {})
         return plan.result()
     for error in observed["errors"]:
         plan.refusals.append(explain_error(error, CLUSTER, "CLUSTER_UNUSABLE"))
@@ -99,6 +102,7 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         plan.notice("DEVICE_PLUGIN_ADOPTED", found=_name(adopted["metadata"]))
         data["used"] = _used(adopted["metadata"], adopted["spec"]["selector"])
         data["is_adopted"] = True
+    guard.plan_guard(plan, observed, desired)
     return plan.result()
 
 

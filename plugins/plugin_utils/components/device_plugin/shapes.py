@@ -34,6 +34,9 @@ class Desired(TypedDict):
     tolerations: list[Values]
     priority_class: str
     resources: Values
+    guard: Literal["auto", "enforce", "warn", "none"]
+    guard_exempt_namespaces: list[str]
+    guard_resources: list[str]  # their prefixes
 
 
 class Member(TypedDict):
@@ -45,6 +48,7 @@ class Member(TypedDict):
     versions: Mapping[str, str | None]  # of its engine, and of cri-dockerd
     cdi: bool | None  # whether the engine uses CDI; None: unknown, or about to change
     default: str | None  # its default runtime, likewise
+    gives_gpus_by_default: bool  # the default runtime of its engine is nvidia
 
 
 class Row(TypedDict):
@@ -63,6 +67,9 @@ class Observed(TypedDict):
     rows: Mapping[str, Row]  # of the nodes
     members: list[Member]
     errors: list[str]  # of failed list requests
+    # Of admission, by kind; None if the cluster does not have the kind.
+    policies: Mapping[str, list[Object] | None] | None
+    policy_errors: list[str]  # of failed list requests
 
 
 class Manifest(TypedDict, total=False):
@@ -91,3 +98,4 @@ class Data(TypedDict):
     is_adopted: bool  # `used` is not of this role
     marks: list[str]  # how queries select the objects of this role
     manifests: list[Manifest]
+    removed: list[Manifest]  # policies of this role that go; with `absent`, all of them

@@ -93,6 +93,26 @@ def test_forbidden_lists_are_named(cluster, call):
     assert text in error
 
 
+def test_policies_of_admission_are_listed(cluster, call):
+    cluster.put("validatingadmissionpolicies", {"metadata": {"name": "theirs"}})
+    text = "the server could not find the requested resource"
+    cluster.refusals["list", "mutatingadmissionpolicies"] = Refusal(404, text)
+    result = call(gpu_cluster_info, objects=True)
+    assert result["policies"]["MutatingAdmissionPolicy"] is None
+    assert named(result["policies"]["ValidatingAdmissionPolicy"]) == ["theirs"]
+    assert (result["forbidden"], result["policies_forbidden"]) == ([], [])
+
+
+def test_forbidden_policies_are_an_error_of_their_own(cluster, call):
+    """A cluster that needs none does not have to allow it."""
+    text = 'mutatingadmissionpolicies is forbidden: User "jane" cannot list'
+    cluster.refusals["list", "mutatingadmissionpolicies"] = Refusal(403, text)
+    result = call(gpu_cluster_info, objects=True)
+    (error,) = result["policies_forbidden"]
+    assert text in error
+    assert result["forbidden"] == []
+
+
 def test_server_that_does_not_accept_the_credentials(cluster, call):
     cluster.refusals["list", "nodes"] = Refusal(401, "Unauthorized")
     result = call(gpu_cluster_info, nodes=["gpu-1"], objects=True, report_only=True)

@@ -263,6 +263,8 @@ def test_a_gpu_node(observe, tmp_path):
             "config": None,
             "config_sha256": None,
             "runtimes": None,
+            "config_error": None,
+            "settings": {},
             "char_dev_rules": ["/usr/lib/udev/rules.d/71-nvidia-dev-char.rules"],
         },
         "cdi": {
@@ -532,7 +534,7 @@ def test_the_documentation_shows_every_key(observe):
         *("packages", "runtimes", "repositories", "module_streams"),
         *("failure", "made_with", "program", "distribution", "kinds", "errors", "unfinished"),
         *("dependants", "parameters", "next_kernel", "signing", "builds"),
-        *("device_majors", "recovery", "uuids", "bound", "names"),
+        *("device_majors", "recovery", "uuids", "bound", "names", "settings"),
     )
 
     def compare(found, sample, path):

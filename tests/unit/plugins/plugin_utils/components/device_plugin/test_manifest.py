@@ -96,6 +96,10 @@ FROM_BOTH = {
     "pod.automountServiceAccountToken": Other(False, LEAST),
     "pod.enableServiceLinks": Other(False, LEAST),
     "pod.securityContext.seccompProfile.type": Other("RuntimeDefault", "least privilege"),
+    "mount /var/run/nvidia-container-devices/all": Other(
+        {"hostPath": {"path": "/dev/null", "type": "CharDevice"}, "readOnly": True},
+        "the plugin's own GPUs where the runtime ignores the environment (decision 046)",
+    ),
     "pod.nodeSelector.nvidia.com/gpu.present": Other(
         "true", "the role labels the nodes that it has prepared, and no others run the plugin"
     ),
@@ -174,7 +178,11 @@ def test_the_program_understands_its_environment() -> None:
 @pytest.mark.parametrize("way", ["envvar", "volume-mounts"])
 def test_only_cdi_needs_the_file_system_of_the_node(way: str) -> None:
     mounted = [what for what in said(objects(way)[-1]) if what.startswith("mount ")]
-    assert mounted == ["mount /var/lib/kubelet/device-plugins"]
+    # The second one is none of the node's: /dev/null, by which the plugin asks for its own GPUs.
+    assert mounted == [
+        "mount /var/lib/kubelet/device-plugins",
+        "mount /var/run/nvidia-container-devices/all",
+    ]
     both = said(objects(f"cdi-annotations,{way}")[-1])
     assert both["mount /driver-root"]["readOnly"] is True
     assert both["env NVIDIA_DRIVER_ROOT"] == "/"

@@ -21,6 +21,8 @@ OBSERVED: dict[str, Any] = {
     "rows": {},
     "members": [],
     "errors": [],
+    "policies": {"MutatingAdmissionPolicy": [], "ValidatingAdmissionPolicy": []},
+    "policy_errors": [],
 }
 DESIRED: dict[str, Any] = {
     "state": "present",
@@ -40,6 +42,9 @@ DESIRED: dict[str, Any] = {
     "tolerations": [],
     "priority_class": "",
     "resources": {},
+    "guard": "auto",
+    "guard_exempt_namespaces": ["kube-system"],
+    "guard_resources": ["nvidia.com/gpu", "nvidia.com/mig-"],
 }
 
 
@@ -139,6 +144,7 @@ def members(*chosen: str | None) -> list[dict[str, Any]]:
             "versions": {},
             "cdi": None,
             "default": None,
+            "gives_gpus_by_default": engine == "docker",
         }
         for number, engine in enumerate(chosen, start=1)
     ]

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files
@@ -38,6 +40,7 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
                 "actor": actor,
                 "changes": [{"key": ["plugins", "cri", "a"], "before": None}],
                 "untouched": True,
+                "original_sha256": hashlib.sha256(b"").hexdigest(),
                 "error": None,
             }
         ],

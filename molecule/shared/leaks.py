@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Results of metal.gpu.leak_test in a scenario, and what is recorded about them.
+
+With RECORD_ISOLATION=1 in the environment, a scenario writes what it found into the record. From
+there, `python -m pytest tests/unit/golden --update-golden` writes the table of docs/isolation.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+RECORD = Path(__file__).resolve().parents[2] / "tests/recorded/isolation_results.yml"
+HEADER = """\
+---
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# What metal.gpu.leak_test found in the laboratory. Each scenario writes its rows, and compares with
+# them: see molecule/shared/leaks.py.
+"""
+_STATES = ("leaked", "unproven", "busy", "nothing", "refused", "by design")
+_LINE = re.compile(rf"\b(gpu-\d): ((?:(?:{'|'.join(_STATES)}): [a-z_, ]+(?:; )?)+)")
+
+
+def parse(words: str) -> dict[str, dict[str, str]]:
+    """Return the result of each attempt, by node, from the output of the playbook."""
+    found: dict[str, dict[str, str]] = {}
+    for node, text in _LINE.findall(words):
+        for part in text.split("; "):
+            state, _colon, attempts = part.partition(": ")
+            for attempt in attempts.split(", "):
+                found.setdefault(node, {})[attempt.strip()] = state
+    return found
+
+
+def run(laboratory: Any, *options: str) -> tuple[Any, dict[str, dict[str, str]]]:
+    """Run the playbook; return the run and its results."""
+    made = laboratory.playbook("metal.gpu.leak_test", *options)
+    return made, parse(made.words)
+
+
+def check(laboratory: Any, case: str, engine: str, found: dict[str, dict[str, str]]) -> None:
+    """Compare the results of all nodes with what is recorded, or record them."""
+    (first, *others) = found.values()
+    assert all(other == first for other in others), found
+    assert {*found} == {*laboratory.addresses}
+    rows = yaml.safe_load(RECORD.read_text()) if RECORD.exists() else []
+    if os.environ.get("RECORD_ISOLATION") == "1":
+        versions = laboratory.facts["versions"]
+        row = {
+            "case": case,
+            "engine": f"{engine} {versions[engine]}",
+            "kubernetes": versions["kubernetes"],
+            "date": date.today().isoformat(),
+            "attempts": dict(sorted(first.items())),
+        }
+        rows = sorted([*(one for one in rows if one["case"] != case), row], key=lambda r: r["case"])
+        RECORD.write_text(HEADER + yaml.safe_dump(rows, sort_keys=False))
+    recorded = {row["case"]: row["attempts"] for row in rows}
+    assert first == recorded[case]

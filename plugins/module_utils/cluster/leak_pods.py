@@ -1,0 +1,268 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Pods that request no GPU and try to get one: their manifests, and what they have seen. No I/O.
+
+Each attempt is a pod of its own, because the API server accepts or rejects a pod as a whole. The
+container under test looks for device files and for mounts, with a shell and no other program:
+container runtimes mount the files of the driver one by one, and the kernel lists every mount. Files
+that an image brings itself, such as those of cuda-compat, are no mounts.
+
+Source: tests/recorded/isolation.yml
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import (
+    describe,
+    is_hopeless,
+    statuses,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import (
+    GRACE_S,
+    MANAGED_BY,
+    MANAGER,
+    PROCESS,
+    RUN,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+VOLUME_MOUNT = "/var/run/nvidia-container-devices/all"
+ANNOTATION = {"cdi.k8s.io/metal-gpu-leak": "nvidia.com/gpu=all"}
+
+# What a container tries, in the order of reports.
+IMAGE, POD, PLAIN = "image_variable", "pod_variable", "plain"
+MOUNT, CDI, CLASS = "volume_mount", "cdi_annotation", "runtime_class"
+SECOND, INIT, EPHEMERAL, PRIVILEGED = (
+    "second_container",
+    "init_container",
+    "ephemeral_container",
+    "privileged",
+)
+ATTEMPTS: Mapping[str, str] = {
+    IMAGE: f"an image with {VARIABLE}=all",
+    POD: f"{VARIABLE}=all in the pod",
+    PLAIN: "an image without the variable",
+    MOUNT: f"a mount at {VOLUME_MOUNT}",
+    CDI: "the annotation {}: {}".format(*next(iter(ANNOTATION.items()))),
+    CLASS: f"the RuntimeClass of NVIDIA, and an image with {VARIABLE}=all",
+    SECOND: f"another container of a pod with a GPU, its image with {VARIABLE}=all",
+    INIT: f"an init container, its image with {VARIABLE}=all",
+    EPHEMERAL: f"an ephemeral container, its image with {VARIABLE}=all",
+    PRIVILEGED: "a privileged container",
+}
+
+# Results of an attempt. Only the first one is a leak; the last two prove nothing.
+LEAKED = "leaked"
+NOTHING, REFUSED, BY_DESIGN = "nothing", "refused", "by_design"
+BUSY, UNPROVEN = "busy", "unproven"
+PLANNED = "planned"
+
+LOOK, OTHER = "look", "other"  # the container under test, and what the pod has besides
+_NAMED = 20  # how many findings a container names
+
+# A shell reads mountinfo by itself; the fifth field is the mount point. The end is written last: an
+# output without it is of a container that was stopped.
+SCRIPT = f"""\
+count=0
+say() {{
+  count=$((count + 1))
+  if [ "$count" -le {_NAMED} ]; then printf '%s %s\\n' "$1" "$2"; fi
+}}
+look() {{
+  for file in /dev/nvidia* /dev/nvidia-caps/*; do
+    if [ -e "$file" ]; then say device "$file"; fi
+  done
+  while read -r id parent number root point rest; do
+    case $point in
+      */nvidia-container-devices*) ;;
+      /dev/*) ;;
+      *nvidia*|*libcuda*) say mount "$point" ;;
+    esac
+  done </proc/self/mountinfo
+  printf 'seen %s\\n' "$count"
+}}
+look >/dev/termination-log
+"""
+_END = re.compile(r"^seen (?P<count>\d+)$", re.MULTILINE)
+_SEEN = re.compile(r"^(?:device|mount) (?P<path>/.*)$", re.MULTILINE)
+
+
+class Template(NamedTuple):
+    """What all pods of a run have in common."""
+
+    run: str
+    process: str
+    namespace: str
+    image: str  # without the variable
+    cuda_image: str  # with NVIDIA_VISIBLE_DEVICES=all
+    resource: str
+    runtime_class: str
+    pull_secrets: Sequence[str]
+    tolerations: Sequence[Mapping[str, Any]]
+    limit_s: int
+
+
+class Try(NamedTuple):
+    """An attempt on a node."""
+
+    node: str
+    attempt: str
+
+
+class Result(NamedTuple):
+    """What an attempt came to."""
+
+    state: str
+    seen: tuple[str, ...] = ()
+    total: int = 0  # of what was seen; not all of it has a name
+    message: str = ""  # why it was refused, or proves nothing
+
+
+def pod_name(run: str, one: Try) -> str:
+    """Return the name of a pod; see smoke_pod.pod_name."""
+    digest = hashlib.sha256(f"{run} {one.node} {one.attempt}".encode()).hexdigest()[:8]
+    return f"metal-gpu-leak-{one.attempt.replace('_', '-')}-{digest}"
+
+
+def manifest(template: Template, one: Try) -> dict[str, Any]:
+    """Return the pod of an attempt. It is as harmless as the attempt allows."""
+    attempt = one.attempt
+    metadata: dict[str, Any] = {
+        "name": pod_name(template.run, one),
+        "labels": {MANAGED_BY: MANAGER, RUN: template.run},
+        "annotations": {PROCESS: template.process},
+    }
+    if attempt == CDI:
+        metadata["annotations"] = {**metadata["annotations"], **ANNOTATION}
+    name = {"key": "metadata.name", "operator": "In", "values": [one.node]}
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": template.limit_s + GRACE_S,
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchFields": [name]}]
+                }
+            }
+        },
+        "tolerations": [dict(toleration) for toleration in template.tolerations],
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        **_containers(template, attempt),
+    }
+    if attempt == MOUNT:
+        spec["volumes"] = [{"name": "request", "hostPath": {"path": "/dev/null"}}]
+    if attempt == CLASS:
+        spec["runtimeClassName"] = template.runtime_class
+    if template.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in template.pull_secrets]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _containers(template: Template, attempt: str) -> dict[str, Any]:
+    has_variable = attempt in (IMAGE, CLASS, SECOND, INIT, EPHEMERAL)
+    look = _container(LOOK, template.cuda_image if has_variable else template.image)
+    other = _container(OTHER, template.image, ":")
+    if attempt == POD:
+        look["env"] = [{"name": VARIABLE, "value": "all"}]
+    elif attempt == MOUNT:
+        look["volumeMounts"] = [{"name": "request", "mountPath": VOLUME_MOUNT}]
+    elif attempt == PRIVILEGED:
+        look["securityContext"] = {"privileged": True}
+    elif attempt == SECOND:
+        other["resources"] = {"limits": {template.resource: "1"}}
+        return {"containers": [other, look]}
+    elif attempt == INIT:
+        return {"initContainers": [look], "containers": [other]}
+    elif attempt == EPHEMERAL:  # that one comes when this one runs
+        wait = f"sleep {template.limit_s}"
+        return {"containers": [_container(OTHER, template.image, wait)]}
+    return {"containers": [look]}
+
+
+def ephemeral(template: Template) -> dict[str, Any]:
+    """Return the patch that adds the ephemeral container."""
+    return {"spec": {"ephemeralContainers": [_container(LOOK, template.cuda_image)]}}
+
+
+def _container(name: str, image: str, script: str = SCRIPT) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": image,
+        "command": ["sh", "-c", script],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "runAsUser": 65534,
+            "runAsGroup": 65534,
+        },
+    }
+
+
+def needs_ephemeral(pod: Mapping[str, Any], attempt: str) -> bool:
+    """Tell whether it is time to add the ephemeral container."""
+    is_running = section(pod, "status").get("phase") == "Running"
+    return (
+        attempt == EPHEMERAL and is_running and not section(pod, "spec").get("ephemeralContainers")
+    )
+
+
+def judge(pod: Mapping[str, Any], attempt: str, resource: str) -> Result | None:
+    """Return what a pod came to; None while it is undecided."""
+    status = section(pod, "status")
+    found = [*statuses(pod), *status.get("ephemeralContainerStatuses", ())]
+    for container in found:
+        ended = section(container, "state", "terminated")
+        if container.get("name") == LOOK and ended:
+            return judge_output(str(ended.get("message") or ""), attempt, describe(pod))
+    waiting = [section(container, "state", "waiting") for container in found]
+    if any(is_hopeless(state) for state in waiting) or status.get("phase") in (
+        "Failed",
+        "Succeeded",
+    ):
+        return Result(UNPROVEN, message=_why(pod, waiting))
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
+            is_short = f"Insufficient {resource}" in condition.get("message", "")
+            state = BUSY if is_short and attempt == SECOND else UNPROVEN
+            return Result(state, message=describe(pod))
+    return None
+
+
+def _why(pod: Mapping[str, Any], waiting: Sequence[Mapping[str, Any]]) -> str:
+    """Describe a pod. `describe` does not know ephemeral containers."""
+    for state in waiting:
+        if is_hopeless(state):
+            return ": ".join(filter(None, (state.get("reason"), state.get("message"))))
+    return describe(pod)
+
+
+def judge_output(output: str, attempt: str, otherwise: str = "") -> Result:
+    """Return what the container under test has seen."""
+    end = _END.search(output)
+    if end is None:
+        text = " ".join(output.split()) or otherwise
+        return Result(UNPROVEN, message=f"the container did not finish: {text}")
+    total = int(end["count"])
+    seen = tuple(match["path"] for match in _SEEN.finditer(output))
+    if not total:
+        return Result(NOTHING)
+    return Result(BY_DESIGN if attempt == PRIVILEGED else LEAKED, seen, total)
+
+
+def state_of(results: Mapping[str, Result]) -> str:
+    """Return the state of a node: leaked, unproven, planned or ok."""
+    states = {result.state for result in results.values()}
+    return next((state for state in (LEAKED, UNPROVEN, PLANNED) if state in states), "ok")

@@ -1,0 +1,188 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Run the pods of a leak test. Every function talks to the API server.
+
+`leak_pods` has the manifests and the results, `smoke_cleanup` deletes the pods.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    leak_pods,
+    smoke_cleanup,
+    smoke_evidence,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    ApiBusy,
+    ApiExists,
+    ApiRefused,
+    ApiUnauthorised,
+    ApiUnreachable,
+    KubeError,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Result, Try
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import describe
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import RUN
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Template
+
+_PARALLEL = 8  # concurrent requests to create pods
+_ROUND_S = 10  # how often pods that wait are checked for what only events report
+_CLEANUP_S = 60.0
+_VANISHED = Result(leak_pods.UNPROVEN, message="another client deleted the pod")
+
+
+def prove(
+    client: Client, template: Template, desired: Sequence[Try], timer: Timer
+) -> tuple[dict[Try, Result], dict[str, str]]:
+    """Run a pod for each attempt, all at once, and delete them all, also after an exception.
+
+    Returns the results, and why a pod may still exist, by its name. Raises KubeError if the
+    credentials are insufficient.
+    """
+    names = {leak_pods.pod_name(template.run, one): one for one in desired}
+    run = _Run(client, template, timer, names)
+    problem: KubeError | None = None
+    try:
+        run.prove()
+    except KubeError as error:
+        problem = error
+    finally:
+        cleanup, selector = Timer(_CLEANUP_S), f"{RUN}={template.run}"
+        left = smoke_cleanup.remove(client, template.namespace, selector, names, cleanup)
+    if problem and left:
+        raise KubeError(
+            f"{problem} Pods of the leak test may still exist. To delete them: "
+            f"kubectl --namespace {template.namespace} delete pods --selector {selector}"
+        ) from problem
+    if problem:
+        raise problem
+    return {names[name]: result for name, result in run.results.items()}, left
+
+
+class _Run:
+    """The pods of one run, by name, and their results."""
+
+    def __init__(
+        self, client: Client, template: Template, timer: Timer, names: dict[str, Try]
+    ) -> None:
+        self.client = client
+        self.template = template
+        self.timer = timer
+        self.names = names
+        self.pods: dict[str, dict[str, Any]] = {}  # those that exist
+        self.open: set[str] = set()  # those without a result
+        self.added: set[str] = set()  # those that got their ephemeral container
+        self.results: dict[str, Result] = {}
+
+    def prove(self) -> None:
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            answers = dict(zip(self.names, pool.map(self._create, self.names)))
+        for name, answer in answers.items():
+            if isinstance(answer, Result):
+                self.results[name] = answer
+            else:
+                self.pods[name] = answer
+                self.open.add(name)
+        why = f"the pod did not finish within {self.timer.limit_s:.0f} s"
+        try:
+            self._watch()
+        except ApiUnreachable as error:
+            why = str(error)
+        for name in self.open:
+            text = describe(self.pods[name]) if name in self.pods else ""
+            self.results[name] = Result(leak_pods.UNPROVEN, message=": ".join((why, text)))
+
+    def _create(self, name: str) -> dict[str, Any] | Result:
+        pod = leak_pods.manifest(self.template, self.names[name])
+        try:
+            return self.client.create("pods", pod, self.template.namespace, self.timer)
+        except ApiExists:
+            return pod  # our earlier attempt created it, and its answer was lost
+        except (ApiRefused, ApiUnreachable) as error:
+            return _refused(error, "pods")
+
+    def _watch(self) -> None:
+        if not self.open:
+            return
+        selector = f"{RUN}={self.template.run}"
+        for changed in self.client.follow(
+            "pods",
+            self.pods,
+            lambda pod: pod,
+            self.timer,
+            namespace=self.template.namespace,
+            query={"labelSelector": selector},
+            round_s=_ROUND_S,
+        ):
+            for name in [*self.open & {*changed}]:
+                self._look(name)
+            if self.open and not changed:
+                self._look_at_events()
+            if not self.open:
+                return
+
+    def _look(self, name: str) -> None:
+        pod, attempt = self.pods.get(name), self.names[name].attempt
+        if pod is None:
+            self._settle(name, _VANISHED)
+            return
+        result = leak_pods.judge(pod, attempt, self.template.resource)
+        if result is not None:
+            self._settle(name, result)
+        elif name not in self.added and leak_pods.needs_ephemeral(pod, attempt):
+            self.added.add(name)
+            try:
+                self.client.ask(
+                    "patch",
+                    "pods",
+                    self.template.namespace,
+                    path=f"/{name}/ephemeralcontainers",
+                    body=leak_pods.ephemeral(self.template),
+                    timer=self.timer,
+                )
+            except (ApiRefused, ApiUnreachable) as error:
+                self._settle(name, _refused(error, "pods/ephemeralcontainers"))
+
+    def _look_at_events(self) -> None:
+        """Settle the pods whose RuntimeClass the engine of their node does not have."""
+        found = smoke_evidence.read_unstartable(self.client, self.template.namespace, self.open)
+        for name, why in found.items():
+            self._settle(name, Result(leak_pods.REFUSED, message=why))
+
+    def _settle(self, name: str, result: Result) -> None:
+        self.open.discard(name)
+        self.results[name] = result
+
+
+def _refused(error: ApiRefused | ApiUnreachable, resource: str) -> Result:
+    """Return the result of a pod that the API server did not accept.
+
+    A permission that these credentials lack is none of admission: it protects from nobody else.
+    """
+    if isinstance(error, ApiUnauthorised):
+        raise error
+    if isinstance(error, ApiUnreachable):
+        return Result(leak_pods.UNPROVEN, message=str(error))
+    lacks_permission = "cannot" in error.reply and f'resource "{resource}"' in error.reply
+    if lacks_permission and resource == "pods":
+        raise error
+    is_busy = isinstance(error, ApiBusy) and error.status != 500
+    state = leak_pods.UNPROVEN if is_busy or lacks_permission else leak_pods.REFUSED
+    return Result(state, message=error.reply or str(error))
+
+
+def nodes_of(client: Client, names: Sequence[str]) -> set[str]:
+    """Return which of these nodes the cluster has."""
+    found = client.snapshot("nodes", lambda node: section(node, "metadata").get("name"))
+    return {*names} & {*found}

@@ -1,0 +1,346 @@
+#!/usr/bin/python
+
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_leak_test
+short_description: Try to get GPUs in pods that request none
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Runs pods on each named node that request no GPU, and try to get one in different ways. Each
+    container under test looks for C(/dev/nvidia*) and for mounts of the driver.
+  - A node passes if no container sees anything. An attempt that the API server or the engine
+    rejects passes as well.
+  - A privileged container sees all devices of its node by design. That is reported, and fails
+    nothing.
+  - Always deletes its pods. If it is killed before, the next run in the same namespace, or
+    M(metal.gpu.gpu_smoke_pod), deletes them.
+extends_documentation_fragment:
+  - metal.gpu.attributes
+  - metal.gpu.attributes.actiongroup_gpu
+  - metal.gpu.kubeconfig
+attributes:
+  check_mode:
+    support: full
+    description: Creates no pod, and reports what it would try.
+  diff_mode:
+    support: N/A
+    description: Its pods are temporary, so there is nothing to compare.
+  idempotent:
+    support: full
+    description: Reports a change only if it deletes pods that an earlier run left behind.
+options:
+  nodes:
+    description: Names of the nodes in the cluster.
+    type: list
+    elements: str
+    required: true
+  attempts:
+    description:
+      - What to try. Default is everything.
+      - V(image_variable) is an image with C(NVIDIA_VISIBLE_DEVICES=all). V(pod_variable) sets the
+        variable in the pod. V(plain) does nothing.
+      - V(volume_mount) mounts C(/dev/null) at C(/var/run/nvidia-container-devices/all).
+        V(cdi_annotation) has the annotation C(cdi.k8s.io/…).
+      - V(runtime_class) has O(runtime_class) and the image of V(image_variable).
+      - V(second_container), V(init_container) and V(ephemeral_container) have the image of
+        V(image_variable). The first is in a pod whose other container requests a GPU.
+      - V(privileged) is a privileged container.
+    type: list
+    elements: str
+    choices:
+      - image_variable
+      - pod_variable
+      - plain
+      - volume_mount
+      - cdi_annotation
+      - runtime_class
+      - second_container
+      - init_container
+      - ephemeral_container
+      - privileged
+  image:
+    description: An image without C(NVIDIA_VISIBLE_DEVICES), by tag or by digest. Needs a shell.
+    type: str
+    required: true
+  cuda_image:
+    description: An image with C(NVIDIA_VISIBLE_DEVICES=all), as CUDA images. Needs a shell.
+    type: str
+    required: true
+  image_pull_secrets:
+    description: Names of Secrets in O(namespace) with the credentials for the images.
+    type: list
+    elements: str
+    default: []
+  runtime_class:
+    description: Name of the RuntimeClass of the NVIDIA runtime.
+    type: str
+    default: nvidia
+  resource:
+    description: Name of the resource that a pod with a GPU requests.
+    type: str
+    default: nvidia.com/gpu
+  tolerations:
+    description: Tolerations of the pods, as in M(metal.gpu.gpu_smoke_pod).
+    type: list
+    elements: dict
+    default:
+      - key: nvidia.com/gpu
+        operator: Exists
+        effect: NoSchedule
+      - key: node.kubernetes.io/unschedulable
+        operator: Exists
+        effect: NoSchedule
+  namespace:
+    description: Namespace of the pods. Admission policies can differ between namespaces.
+    type: str
+    default: default
+  wait_timeout:
+    description: Number of seconds to wait for the pods of a batch of nodes.
+    type: int
+    default: 300
+  batch:
+    description: Number of nodes that are tested at the same time.
+    type: int
+    default: 10
+  report_only:
+    description:
+      - Report failures without failing. Nodes that failed do not fail the task. Neither does an API
+        server that does not answer; RV(error) has its error.
+    type: bool
+    default: false
+notes:
+  - Needs the permissions to list nodes, to create, list, watch and C(deletecollection) or delete
+    pods in O(namespace), and to patch C(pods/ephemeralcontainers) there.
+seealso:
+  - module: metal.gpu.gpu_smoke_pod
+"""
+
+EXAMPLES = r"""
+- name: Try to get GPUs without a request
+  metal.gpu.gpu_leak_test:
+    nodes: [gpu-1, gpu-2]
+    image: docker.io/library/busybox:1.35
+    cuda_image: nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+nodes:
+  description: Each node, keyed by name.
+  returned: when the API server answered, also on failure; empty with RV(error)
+  type: dict
+  contains:
+    state:
+      description:
+        - V(ok) if no container saw a GPU. V(leaked) if one did. V(unproven) if an attempt has no
+          result. V(planned) in check mode.
+      type: str
+    attempts:
+      description: Each attempt of O(attempts), keyed by its name.
+      type: dict
+      contains:
+        state:
+          description:
+            - V(nothing) if the container saw nothing. V(refused) if the API server or the engine
+              rejected the pod. V(leaked) if it saw something; V(by_design) if it is privileged.
+            - V(busy) if no GPU of the node was free for V(second_container). V(unproven) without a
+              result. V(planned) in check mode.
+          type: str
+        seen:
+          description: The device files and mounts that the container saw, at most 20 of them.
+          type: list
+          elements: str
+        total:
+          description: How many it saw.
+          type: int
+        message:
+          description: Why it was refused, or has no result.
+          type: str
+  sample:
+    gpu-1:
+      state: leaked
+      attempts:
+        image_variable: {state: leaked, seen: [/dev/nvidia0], total: 1, message: ""}
+        plain: {state: nothing, seen: [], total: 0, message: ""}
+findings:
+  description: The findings about nodes, for P(metal.gpu.explain#filter).
+  returned: when the API server answered, also on failure; empty with RV(error)
+  type: list
+  elements: dict
+  sample: []
+summary:
+  description: One line about each node.
+  returned: when the API server answered, also on failure; empty with RV(error)
+  type: list
+  elements: str
+  sample: ["gpu-1: leaked: image_variable; nothing: plain"]
+swept:
+  description: Pods of earlier runs that were deleted; in check mode, that would be deleted.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+left_behind:
+  description: Pods of this run and of earlier runs that could not be deleted.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+error:
+  description: Why the API server did not answer. Empty if it answered.
+  returned: with O(report_only)
+  type: str
+  sample: ""
+"""
+
+import os
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.metal.gpu.plugins.module_utils import interrupts
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    kube_module,
+    leak_pods,
+    leak_run,
+    leak_verdict,
+    smoke_cleanup,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Result, Try
+from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+SWEEP_S = 30.0
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    **kube_module.ARGUMENTS,
+    "nodes": {"type": "list", "elements": "str", "required": True},
+    "attempts": {"type": "list", "elements": "str", "choices": [*leak_pods.ATTEMPTS]},
+    "image": {"type": "str", "required": True},
+    "cuda_image": {"type": "str", "required": True},
+    "image_pull_secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
+    "runtime_class": {"type": "str", "default": "nvidia"},
+    "resource": {"type": "str", "default": "nvidia.com/gpu"},
+    "tolerations": {
+        "type": "list",
+        "elements": "dict",
+        "default": [
+            {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+            for key in ("nvidia.com/gpu", "node.kubernetes.io/unschedulable")
+        ],
+    },
+    "namespace": {"type": "str", "default": "default"},
+    "wait_timeout": {"type": "int", "default": 300},
+    "batch": {"type": "int", "default": 10},
+}
+
+
+def run(
+    client: Client,
+    nodes: Sequence[str],
+    attempts: Sequence[str],
+    template: leak_pods.Template,
+    *,
+    batch: int,
+    check_mode: bool,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Any]:
+    """Return the module's result, with "failed" if a node failed; raise KubeError."""
+    leftovers = smoke_cleanup.read_leftovers(client, template.namespace)
+    left: dict[str, str] = {}
+    if leftovers and not check_mode:
+        sweep = Timer(SWEEP_S, clock)
+        left = smoke_cleanup.remove_leftovers(client, template.namespace, leftovers, sweep)
+    swept = sorted(leftovers.keys() - left.keys())
+
+    results: dict[str, dict[str, Result]] = {name: {} for name in nodes}
+    there = leak_run.nodes_of(client, nodes)
+    known = [name for name in nodes if name in there]
+    for name in nodes:
+        if name not in there:
+            text = "the cluster has no node of this name"
+            absent = Result(leak_pods.UNPROVEN, message=text)
+            results[name] = dict.fromkeys(attempts, absent)
+    if check_mode:
+        planned = dict.fromkeys(attempts, Result(leak_pods.PLANNED))
+        results |= dict.fromkeys(known, planned)
+    elif known:
+        smoke_cleanup.refuse_leavings(client, template.namespace)
+        for start in range(0, len(known), batch):
+            tries = [Try(name, one) for name in known[start : start + batch] for one in attempts]
+            timer = Timer(template.limit_s, clock)
+            found, kept = leak_run.prove(client, template, tries, timer)
+            left |= kept
+            for one in tries:
+                results[one.node][one.attempt] = found[one]
+
+    findings = [one for name in nodes for one in leak_verdict.findings(name, results[name])]
+    result: dict[str, Any] = {
+        "changed": bool(swept),
+        "nodes": {name: leak_verdict.row(results[name]) for name in nodes},
+        "findings": findings,
+        "summary": [leak_verdict.summary(name, results[name]) for name in nodes],
+        "swept": swept,
+        "left_behind": sorted(left),
+    }
+    if findings:
+        head = f"{len({one['host'] for one in findings})} of {len(nodes)} nodes failed:"
+        texts = [f"{one['code']} {one['message']}" for one in findings]
+        result.update(failed=True, msg="\n".join([head, *texts]))
+    return result
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params = module.params
+    for name in ("nodes", "image", "cuda_image"):
+        if not params[name]:
+            module.fail_json(msg=f"{name} is empty")
+    for name in ("wait_timeout", "batch"):
+        if params[name] <= 0:
+            module.fail_json(msg=f"{name} must be greater than 0")
+    template = leak_pods.Template(
+        run=uuid.uuid4().hex[:12],
+        process=process_identity.read_identity(os.getpid()),
+        namespace=params["namespace"],
+        image=params["image"],
+        cuda_image=params["cuda_image"],
+        resource=params["resource"],
+        runtime_class=params["runtime_class"],
+        pull_secrets=params["image_pull_secrets"],
+        tolerations=params["tolerations"],
+        limit_s=params["wait_timeout"],
+    )
+    interrupts.raise_on_signals()
+    kube_module.run_module(
+        module,
+        lambda client: run(
+            client,
+            [*dict.fromkeys(params["nodes"])],
+            params["attempts"] or [*leak_pods.ATTEMPTS],
+            template,
+            batch=params["batch"],
+            check_mode=module.check_mode,
+        ),
+        nodes={},
+        findings=[],
+        summary=[],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""May an unprivileged container choose its GPUs by its environment?
+
+By default, NVIDIA's runtime gives all GPUs to a container with NVIDIA_VISIBLE_DEVICES=all. With
+containerd, that is every pod with the RuntimeClass `nvidia` and such an image. Two settings stop
+it: the runtime ignores the variable, and takes requests from mounts of /dev/null instead, which
+need a hostPath. The device plugin of this collection has both, so it works with either.
+
+Source: tests/recorded/isolation.yml
+"""
+
+from __future__ import annotations
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.shapes import (
+    Data,
+    Desired,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Plan,
+    Step,
+    edited,
+    refuse_uneditable,
+)
+
+ISOLATE = Step("isolate", "Ignore the environment of unprivileged containers")
+ACCEPT = Step("accept", "Restore the settings of the container toolkit")
+
+STEPS = (ISOLATE, ACCEPT)
+
+_ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"
+_MOUNTS = "accept-nvidia-visible-devices-as-volume-mounts"
+SETTINGS: dict[str, object] = {_ENVVAR: False, _MOUNTS: True}
+_WITH_CDI = (engines.CONTAINERD, engines.CRIO)
+_AUTO, _IGNORE = "auto", "ignore"
+
+
+def plan_isolation(plan: Plan[Data], node: Node, desired: Desired) -> None:
+    """Plan the settings of the runtime. It reads them at the start of each container."""
+    if not ignores_environment(node, desired, engines.choose(node, desired["engine"])):
+        plan_no_isolation(plan, node)
+        return
+    path = nvidia_driver.TOOLKIT_CONFIG
+    plan.data["settings"] = {"path": path, "merge": SETTINGS}
+    found = node["toolkit"]["settings"]
+    different = [name for name, value in SETTINGS.items() if found.get(name) != value]
+    if different:
+        refuse_uneditable(plan, path, node["toolkit"]["config_error"])
+        texts = (f"{name} is {_text(found.get(name))}" for name in different)
+        plan.step(ISOLATE, f"in {path}, {' and '.join(texts)}")
+
+
+def plan_no_isolation(plan: Plan[Data], node: Node) -> None:
+    """Plan to give back the settings that this role has changed."""
+    if nvidia_driver.TOOLKIT_CONFIG in edited(node, runtime.ROLE):
+        plan.step(ACCEPT, "this role has changed them")
+
+
+def ignores_environment(node: Node, desired: Desired, engine: str | None) -> bool:
+    """Decide whether the runtime ignores the variable of unprivileged containers.
+
+    | engine     | default runtime | how pods get GPUs | toolkit of | ignores it |
+    | containerd, CRI-O | runc     | CDI               | this role  | yes        |
+    | containerd, CRI-O | runc     | CDI               | the admin  | no: pods may need it |
+    | containerd, CRI-O | nvidia   | any               | any        | no: the guard does |
+    | any        | any             | the variable      | any        | no: pods need it |
+    | Docker     | any             | any               | any        | no: `docker run` may need it |
+    """
+    if desired["envvar"] != _AUTO:
+        return desired["envvar"] == _IGNORE
+    is_cdi = engine in _WITH_CDI and desired["cdi"] and not desired["default"]
+    return is_cdi and _is_ours(node) and not _is_chosen(node)
+
+
+def _is_ours(node: Node) -> bool:
+    """Tell whether no container can rely on the settings: this role installs the toolkit."""
+    return runtime.ROLE in node["ours"]["packages"] or not node["toolkit"]["packages"]
+
+
+def _is_chosen(node: Node) -> bool:
+    """Tell whether the admin has chosen one of the values. In a new file, they are comments."""
+    found = node["toolkit"]["settings"]
+    is_edited = nvidia_driver.TOOLKIT_CONFIG in edited(node, runtime.ROLE)
+    different = any(found.get(name) not in (None, value) for name, value in SETTINGS.items())
+    return different and not is_edited
+
+
+def _text(value: object) -> str:
+    return "not set" if value is None else str(value).lower()

@@ -1,0 +1,293 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Policies of the API server that keep GPUs from containers that request none. No I/O.
+
+Where `nvidia` is the default runtime of an engine, each container gets all GPUs of its node if its
+image sets NVIDIA_VISIBLE_DEVICES=all, as CUDA images do. The mutating policy sets the variable to
+`void` in every container that requests no GPU. The validating policy rejects what else leads past
+the device plugin. They need no server of their own.
+
+The first value of the variable decides, and `void` is the only one that means nothing at all: an
+old image (CUDA_VERSION, no NVIDIA_REQUIRE_CUDA) means all GPUs if the variable is not set.
+
+Source: tests/recorded/isolation.yml; https://kubernetes.io/docs/reference/access-authn-authz/
+mutating-admission-policy/ and validating-admission-policy/. The laboratory runs both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import MANAGED_BY, MANAGER
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.manifest import (
+    HANDLER,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
+    Data,
+    Desired,
+    Manifest,
+    Object,
+    Observed,
+    Values,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+
+NAME = "metal-gpu-guard"
+VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+LABELS = {"app.kubernetes.io/name": NAME, MANAGED_BY: MANAGER}
+MUTATING, VALIDATING = "MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"
+# What each policy needs of the cluster: v1 of its kind, without feature gates.
+NEEDS = {MUTATING: "1.36", VALIDATING: "1.30"}
+
+_API = "admissionregistration.k8s.io/v1"
+_LISTS = ("containers", "initContainers", "ephemeralContainers")
+# Ephemeral containers are added by an update of their own; the others cannot change.
+_RULES: list[Values] = [
+    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]},
+    {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["UPDATE"],
+        "resources": ["pods/ephemeralcontainers"],
+    },
+]
+_IS_NEW = "request.operation == 'CREATE'"
+# How a container names devices in the strategy volume-mounts. Nobody writes that by hand.
+_MOUNTS = "nvidia-container-devices"
+_REMEDY = (
+    "Request GPUs by resources.limits, or ask the admin of the cluster to exempt the namespace "
+    "(device_plugin_guard_exempt_namespaces)"
+)
+
+
+def manifests(
+    *, mutates: bool, denies: bool, exempt: Iterable[str], resources: Sequence[str], handler: str
+) -> list[Manifest]:
+    """Return the policies and their bindings, in the order in which they are applied.
+
+    `denies` is whether the validating policy rejects pods; otherwise the API server warns the
+    client, and audits. `handler` is the RuntimeClass of the NVIDIA runtime.
+    """
+    found: list[Manifest] = []
+    if mutates:
+        found += _pair(MUTATING, exempt, _mutation(resources), {})
+    actions = ["Deny"] if denies else ["Warn", "Audit"]
+    validation = {"validations": _validations(resources, handler)}
+    return found + _pair(VALIDATING, exempt, validation, {"validationActions": actions})
+
+
+def _pair(kind: str, exempt: Iterable[str], spec: Values, binding: Values) -> list[Manifest]:
+    """Return a policy and its binding. Without a binding, a policy has no effect."""
+    selector = {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": sorted({*exempt}),
+    }
+    policy: Values = {
+        # An error would be a leak that nobody sees.
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "namespaceSelector": {"matchExpressions": [selector]},
+            "resourceRules": _RULES,
+        },
+        **spec,
+    }
+    return [
+        _object(kind, policy),
+        _object(f"{kind}Binding", {"policyName": NAME, **binding}),
+    ]
+
+
+def _object(kind: str, spec: Values) -> Manifest:
+    metadata = {"name": NAME, "labels": LABELS}
+    return {"apiVersion": _API, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+# --- expressions (CEL) --------------------------------------------------------------------------
+
+
+def _requests(container: str, resources: Sequence[str]) -> str:
+    """Return whether a container requests a GPU. Resources are given by their prefixes."""
+    # dyn: the API server's check of types does not know the field, and would warn in the status.
+    limits = f"dyn({container}.resources).limits"
+    named = " || ".join(f"r.startsWith({json.dumps(prefix)})" for prefix in resources)
+    return (
+        f"has({container}.resources) && has({limits}) && "
+        f"{limits}.exists(r, ({named}) && string({limits}[r]) != '0')"
+    )
+
+
+def _has_variable(container: str) -> str:
+    return f"has({container}.env) && {container}.env.exists(e, e.name == '{VARIABLE}')"
+
+
+def _was_there(container: str) -> str:
+    """Return whether an ephemeral container existed before: it can no longer change."""
+    old = "oldObject.spec.ephemeralContainers"
+    return f"(has({old}) && {old}.exists(o, o.name == {container}.name))"
+
+
+def _mutation(resources: Sequence[str]) -> Values:
+    """Return the patch that sets the variable wherever it is not set and no GPU is requested."""
+    patches = []
+    for name in _LISTS:
+        is_open = f"!({_has_variable('c')})"
+        if name == "ephemeralContainers":  # they cannot request anything
+            condition = f"!{_was_there('c')} && {is_open}"
+        else:
+            condition = f"!({_requests('c', resources)}) && {is_open}"
+        item = f"{{'name': '{VARIABLE}', 'value': 'void'}}"
+        patch = (
+            "JSONPatch{op: 'add', "
+            f"path: '/spec/{name}/' + string(i) + (has(c.env) ? '/env/-' : '/env'), "
+            f"value: has(c.env) ? dyn({item}) : dyn([{item}])}}"
+        )
+        every = f"object.spec.{name}.transformList(i, c, {condition}, {patch})"
+        when = f"{_IS_NEW} == {'false' if name == 'ephemeralContainers' else 'true'}"
+        patches.append(f"({when} && has(object.spec.{name}) ? {every} : [])")
+    return {
+        # Again after a webhook that adds a container.
+        "reinvocationPolicy": "IfNeeded",
+        "mutations": [
+            {"patchType": "JSONPatch", "jsonPatch": {"expression": " + ".join(patches)}},
+        ],
+    }
+
+
+def _every(predicate: str) -> str:
+    """Return whether a predicate is true of each container `c` that the request adds."""
+    rules = []
+    for name in _LISTS:
+        items = f"object.spec.{name}"
+        if name == "ephemeralContainers":
+            rule = f"{_IS_NEW} || !has({items}) || {items}.all(c, {_was_there('c')} || {predicate})"
+        else:
+            rule = f"!({_IS_NEW}) || !has({items}) || {items}.all(c, {predicate})"
+        rules.append(f"({rule})")
+    return " && ".join(rules)
+
+
+def _validations(resources: Sequence[str], handler: str) -> list[Values]:
+    foreign = (
+        f"(!has(c.env) || c.env.all(e, e.name != '{VARIABLE}' || "
+        "(has(e.value) && e.value == 'void')))"
+    )
+    mounts = f"(!has(c.volumeMounts) || c.volumeMounts.all(m, !m.mountPath.contains('{_MOUNTS}')))"
+    # The device plugin gives a container its variable; one in the pod has precedence.
+    rules = [
+        (
+            _every(foreign),
+            f"only the device plugin sets {VARIABLE}: a container with another value than void "
+            f"would get GPUs that it does not request. Remove the variable from the pod. {_REMEDY}",
+        ),
+        (
+            _every(mounts),
+            f"only the device plugin mounts {_MOUNTS}, by which a container names its GPUs. "
+            f"{_REMEDY}",
+        ),
+        (
+            f"!({_IS_NEW}) || !has(object.spec.volumes) || object.spec.volumes.all(v, "
+            r"!has(v.hostPath) || !v.hostPath.path.matches('^/+([.]/+)*dev/+([.]/+)*nvidia'))",
+            f"a hostPath volume has a device file of a GPU. {_REMEDY}",
+        ),
+        (
+            f"!({_IS_NEW}) || !has(object.spec.runtimeClassName) || "
+            f"object.spec.runtimeClassName != {json.dumps(handler)} || "
+            + " || ".join(
+                f"(has(object.spec.{name}) && object.spec.{name}.exists(c, "
+                f"{_requests('c', resources)}))"
+                for name in _LISTS[:2]
+            ),
+            f"the pod has the RuntimeClass {handler}, and requests no GPU. {_REMEDY}",
+        ),
+    ]
+    return [
+        {"expression": expression, "message": message, "reason": "Forbidden"}
+        for expression, message in rules
+    ]
+
+
+# --- plan -----------------------------------------------------------------------------------------
+
+
+def plan_guard(plan: Plan[Data], observed: Observed, desired: Desired) -> None:
+    """Plan the policies: those to apply come first, before the pods that they are about."""
+    data, wish = plan.data, desired["guard"]
+    found = observed["policies"] or {}
+    if wish == "auto":
+        is_needed = any(member["gives_gpus_by_default"] for member in observed["members"])
+        # The nodes of this run may be others than those that need it.
+        is_kept = any(map(_own, found.values()))
+        is_wanted = is_kept or (is_needed and not data["is_adopted"])
+        wish = "enforce" if is_wanted else "none"
+    if wish == "none":
+        data["removed"] = removed(found)
+        return
+    for error in observed["policy_errors"]:
+        plan.refusals.append(explain_error(error, plan.host, "CLUSTER_UNUSABLE"))
+    for kind, policies in found.items():
+        if any(one["metadata"]["name"] == NAME and not _is_ours(one) for one in policies or ()):
+            plan.refuse("GUARD_NAME_TAKEN", kind=kind, name=NAME)
+    lacking = [kind for kind in NEEDS if found.get(kind, []) is None]
+    if lacking:
+        needs = " and ".join(f"{kind} (Kubernetes {NEEDS[kind]})" for kind in lacking)
+        plan.notice("GUARD_UNSUPPORTED", kinds=needs)
+    wanted = manifests(
+        mutates=wish == "enforce",
+        denies=wish == "enforce",
+        exempt=[*desired["guard_exempt_namespaces"], desired["namespace"]],
+        resources=desired["guard_resources"],
+        handler=desired["runtime_class"] or HANDLER,
+    )
+    served = [one for one in wanted if one["kind"].removesuffix("Binding") not in lacking]
+    applied = [one for one in served if not _is_there(one, found)]
+    data["manifests"] = [*applied, *data["manifests"]]
+    kept = {one["kind"] for one in served}
+    data["removed"] = [one for one in removed(found) if one["kind"] not in kept]
+
+
+def removed(found: Mapping[str, list[Object] | None]) -> list[Manifest]:
+    """Return the policies and the bindings of this role that exist. Bindings go first."""
+    return [
+        {"apiVersion": _API, "kind": name, "metadata": {"name": NAME}}
+        for kind, policies in found.items()
+        if _own(policies)
+        for name in (f"{kind}Binding", kind)
+    ]
+
+
+def _is_there(wanted: Manifest, found: Mapping[str, list[Object] | None]) -> bool:
+    """Tell whether a policy is as it should be.
+
+    The API server and its controller write the managers of fields of a new policy in another order
+    than the next apply, which then counts as a change.
+    """
+    return any(_has(one, wanted) for one in _own(found.get(wanted["kind"])))
+
+
+def _has(found: object, wanted: object) -> bool:
+    """Tell whether an object has every value of another one. The API server adds defaults."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(
+            _has(found.get(key), value)
+            for key, value in wanted.items()
+            if key not in ("apiVersion", "kind")  # items of a list lack them
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(found, list) and len(found) == len(wanted) and all(map(_has, found, wanted))
+        )
+    return found == wanted
+
+
+def _own(policies: list[Object] | None) -> list[Object]:
+    return [one for one in policies or () if one["metadata"]["name"] == NAME and _is_ours(one)]
+
+
+def _is_ours(policy: Object) -> bool:
+    """Tell whether this role created a policy."""
+    labels: Mapping[str, str] = policy["metadata"].get("labels") or {}
+    return LABELS.items() <= labels.items()

@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import leak_docker, leak_verdict
+
+PLAIN, CUDA = "busybox:1", "cuda:13"
+SEES = "device /dev/nvidia0\nseen 1"
+# What `docker` does here: it has the images, and prints what each container would see.
+PROGRAM = """\
+#!/bin/sh
+case "$*" in
+  "image inspect "*) exit {has_image} ;;
+  "pull "*) echo 'pull access denied'; exit 1 ;;
+  *--privileged*) printf '{sees}\\n' ;;
+  *--volume*) echo 'docker: invalid mount'; exit 125 ;;
+  *"{leaky}"*) printf '{sees}\\n' ;;
+  *) echo 'seen 0' ;;
+esac
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    def run(leaky: str = "nothing does", has_image: int = 0) -> str:
+        program = tmp_path / "docker"
+        sees = SEES.replace("\n", "\\n")
+        program.write_text(PROGRAM.format(leaky=leaky, has_image=has_image, sees=sees))
+        program.chmod(0o755)
+        environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        script = leak_docker.script(PLAIN, CUDA)
+        command = ["sh", "-c", script]
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, env=environment
+        ).stdout
+
+    return run
+
+
+def test_what_the_containers_saw(run) -> None:
+    results = leak_docker.parse(run())
+    assert {name: one.state for name, one in results.items()} == {
+        "image_variable": "nothing",
+        "pod_variable": "nothing",
+        "plain": "nothing",
+        "volume_mount": "refused",
+        "privileged": "by_design",
+    }
+    assert results["volume_mount"].message == "docker: invalid mount"
+    assert leak_verdict.findings("gpu-1", results, leak_verdict.NO_DEFAULT) == []
+
+
+def test_default_runtime_is_named_as_the_cause(run) -> None:
+    results = leak_docker.parse(run(leaky=CUDA))
+    assert results["image_variable"].seen == ("/dev/nvidia0",)
+    (found,) = leak_verdict.findings("gpu-1", results, leak_verdict.NO_DEFAULT)
+    assert found["code"] == "GPU_LEAKED"
+    assert "nvidia_container_runtime_default: false" in found["remedy"]
+
+
+def test_image_that_cannot_be_pulled(run) -> None:
+    (found,) = leak_verdict.findings("gpu-1", leak_docker.parse(run(has_image=1)))
+    assert found["code"] == "LEAK_UNPROVEN"
+    assert "pull access denied" in found["message"]

@@ -1,0 +1,353 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import leak_pods, leak_run
+from ansible_collections.metal.gpu.plugins.modules import gpu_leak_test
+from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
+
+GPU = "nvidia.com/gpu"
+PLAIN, CUDA = "registry.example/busybox:1", "registry.example/cuda:13"
+CLEAN = "seen 0\n"
+FOUND = "device /dev/nvidia0\ndevice /dev/nvidiactl\nmount /usr/lib/libcuda.so.580\nseen 3\n"
+LEAKS = {"image_variable", "pod_variable"}
+
+
+@pytest.fixture
+def cluster(api):
+    for name in ("gpu-1", "gpu-2"):
+        api.put("nodes", {"metadata": {"name": name}})
+    return api
+
+
+@pytest.fixture
+def leak(cluster, call):
+    def run(*nodes, fails=False, **options):
+        result = call(gpu_leak_test, nodes=nodes, image=PLAIN, cuda_image=CUDA, **options)
+        assert result.get("failed", False) is fails
+        return result
+
+    return run
+
+
+def node_of(pod):
+    affinity = pod["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return term["matchFields"][0]["values"][0]
+
+
+def attempt_of(pod):
+    name = pod["metadata"]["name"].removeprefix("metal-gpu-leak-").rpartition("-")[0]
+    return name.replace("-", "_")
+
+
+def ended(name, output, code=0):
+    return {"name": name, "state": {"terminated": {"exitCode": code, "message": output}}}
+
+
+def status_of(pod, output):
+    """Return the status of a pod whose container under test has written something."""
+    attempt = attempt_of(pod)
+    kinds = {"init_container": "initContainerStatuses"}
+    return {"phase": "Succeeded", kinds.get(attempt, "containerStatuses"): [ended("look", output)]}
+
+
+def behave(cluster, sees=lambda node, attempt: attempt == "privileged", statuses=()):
+    """Run each pod as soon as it is watched: the container sees GPUs if `sees` says so."""
+    created = []
+    cluster.when_created = created.append
+    waiting = []
+
+    def act():
+        for pod in created:
+            attempt = attempt_of(pod)
+            output = FOUND if sees(node_of(pod), attempt) else CLEAN
+            if attempt in dict(statuses):
+                cluster.put("pods", {**pod, "status": dict(statuses)[attempt]})
+            elif attempt == "ephemeral_container":
+                waiting.append((pod["metadata"]["name"], output))
+                running = {"name": "other", "ready": True, "state": {"running": {}}}
+                status = {"phase": "Running", "containerStatuses": [running]}
+                cluster.put("pods", {**pod, "status": status})
+            else:
+                cluster.put("pods", {**pod, "status": status_of(pod, output)})
+
+    def finish():
+        for name, output in waiting:
+            pod = cluster.objects()["pods", "default", name]
+            if pod["spec"].get("ephemeralContainers"):
+                more = {"ephemeralContainerStatuses": [ended("look", output)]}
+                cluster.put("pods", {**pod, "status": {**pod["status"], **more}})
+
+    cluster.when_watched["pods"] = act
+    patch = cluster.patch
+
+    def patched(*words):
+        answer = patch(*words)
+        finish()
+        return answer
+
+    cluster.patch = patched
+    return created
+
+
+def states(result, node="gpu-1"):
+    return {name: row["state"] for name, row in result["nodes"][node]["attempts"].items()}
+
+
+def test_every_attempt_that_sees_nothing(cluster, leak):
+    behave(cluster)
+    result = leak("gpu-1", "gpu-2")
+    for node in ("gpu-1", "gpu-2"):
+        expected = dict.fromkeys(leak_pods.ATTEMPTS, "nothing") | {"privileged": "by_design"}
+        assert states(result, node) == expected
+        assert result["nodes"][node]["state"] == "ok"
+    assert (result["changed"], result["findings"], result["left_behind"]) == (False, [], [])
+    assert cluster.names("pods") == []
+
+
+def test_what_leaks_is_named_with_what_was_seen(cluster, leak):
+    behave(cluster, lambda node, attempt: node == "gpu-1" and attempt in LEAKS)
+    result = leak("gpu-1", "gpu-2", fails=True)
+    assert {name for name, state in states(result).items() if state == "leaked"} == LEAKS
+    assert result["nodes"]["gpu-2"]["state"] == "ok"
+    (found,) = result["findings"]
+    assert (found["code"], found["host"]) == ("GPU_LEAKED", "gpu-1")
+    words = "an image with NVIDIA_VISIBLE_DEVICES=all (/dev/nvidia0, /dev/nvidiactl and 1 more)"
+    assert words in found["message"]
+    assert "device_plugin_guard: enforce" in found["remedy"]
+    assert result["summary"][0].startswith("gpu-1: leaked: image_variable, pod_variable; nothing:")
+    assert cluster.names("pods") == []
+
+
+def test_gpus_in_every_container_are_nothing_that_a_policy_stops(cluster, leak):
+    behave(cluster, lambda node, attempt: True)
+    (found,) = leak("gpu-1", attempts=["plain"], fails=True)["findings"]
+    assert "device_plugin_guard" not in found["remedy"]
+    assert "hook" in found["remedy"]
+
+
+def test_a_pod_that_the_api_server_rejects_is_as_good_as_one_that_sees_nothing(cluster, leak):
+    text = "pods is forbidden: ValidatingAdmissionPolicy 'metal-gpu-guard' denied request: no"
+    cluster.refusals["create", "pods"] = Refusal(403, text)
+    result = leak("gpu-1", attempts=["pod_variable"])
+    row = result["nodes"]["gpu-1"]["attempts"]["pod_variable"]
+    assert (row["state"], row["message"]) == ("refused", text)
+    assert result["nodes"]["gpu-1"]["state"] == "ok"
+
+
+def test_a_permission_that_is_missing_is_no_protection(cluster, leak):
+    text = 'pods is forbidden: User "jane" cannot create resource "pods" in API group ""'
+    cluster.refusals["create", "pods"] = Refusal(403, text)
+    result = leak("gpu-1", fails=True)
+    assert "cannot create resource" in result["msg"]
+    assert "nodes" not in result
+
+
+def test_a_permission_for_ephemeral_containers_is_missing(cluster, leak):
+    behave(cluster)
+    text = 'pods "x" is forbidden: User "jane" cannot patch resource "pods/ephemeralcontainers"'
+    cluster.refusals["patch", "pods"] = Refusal(403, text)
+    result = leak("gpu-1", attempts=["ephemeral_container"], fails=True)
+    assert states(result) == {"ephemeral_container": "unproven"}
+    (found,) = result["findings"]
+    assert found["code"] == "LEAK_UNPROVEN"
+    assert "cannot patch" in found["message"]
+
+
+def test_an_ephemeral_container_that_is_rejected(cluster, leak):
+    behave(cluster)
+    cluster.refusals["patch", "pods"] = Refusal(403, "denied request: no GPUs here")
+    result = leak("gpu-1", attempts=["ephemeral_container"])
+    assert states(result) == {"ephemeral_container": "refused"}
+
+
+PULL = {
+    "phase": "Pending",
+    "containerStatuses": [
+        {
+            "name": "look",
+            "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}},
+        }
+    ],
+}
+FULL = {
+    "phase": "Pending",
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": f"0/2 nodes are available: 1 Insufficient {GPU}.",
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("attempt", "status", "state"),
+    [
+        pytest.param("plain", PULL, "unproven", id="no image"),
+        pytest.param("second_container", FULL, "busy", id="no free GPU"),
+        pytest.param("plain", FULL, "unproven", id="no room"),
+        pytest.param(
+            "plain",
+            {"phase": "Failed", "containerStatuses": [ended("look", "sh: not found", 127)]},
+            "unproven",
+            id="no shell",
+        ),
+        pytest.param(
+            "plain",
+            {"phase": "Failed", "containerStatuses": [ended("look", "device /dev/nvidia0\n", 137)]},
+            "unproven",
+            id="stopped in the middle",
+        ),
+        pytest.param(
+            "plain",
+            {"phase": "Failed", "reason": "Evicted", "message": "low on disk"},
+            "unproven",
+            id="evicted",
+        ),
+    ],
+)
+def test_what_proves_nothing(cluster, leak, attempt, status, state):
+    behave(cluster, statuses={attempt: status}.items())
+    result = leak("gpu-1", attempts=[attempt], fails=state != "busy")
+    assert states(result) == {attempt: state}
+    assert result["nodes"]["gpu-1"]["attempts"][attempt]["message"]
+    codes = [one["code"] for one in result["findings"]]
+    assert codes == ([] if state == "busy" else ["LEAK_UNPROVEN"])
+
+
+def test_a_runtime_class_that_the_engine_does_not_have(cluster, leak, monkeypatch):
+    """Nothing but an event says so."""
+    monkeypatch.setattr(leak_run, "_ROUND_S", 0.2)
+    cluster.when_created = lambda pod: cluster.put(
+        "events",
+        {
+            "metadata": {"name": "e", "namespace": "default"},
+            "involvedObject": {"kind": "Pod", "name": pod["metadata"]["name"]},
+            "reason": "FailedCreatePodSandBox",
+            "message": 'no runtime for "nvidia" is configured',
+        },
+    )
+    result = leak("gpu-1", attempts=["runtime_class"])
+    assert states(result) == {"runtime_class": "refused"}
+
+
+def test_time_that_is_up(cluster, leak):
+    result = leak("gpu-1", attempts=["plain"], wait_timeout=1, fails=True)
+    assert "did not finish within 1 s" in result["msg"]
+    assert cluster.names("pods") == []
+
+
+def test_a_node_that_is_not_there(cluster, leak):
+    behave(cluster)
+    result = leak("gpu-1", "gone", attempts=["plain"], fails=True)
+    assert result["nodes"]["gpu-1"]["state"] == "ok"
+    assert "the cluster has no node of this name" in result["msg"]
+
+
+def test_check_mode_creates_nothing(cluster, leak):
+    result = leak("gpu-1", check=True)
+    assert {*states(result).values()} == {"planned"}
+    assert cluster.made("create", "pods") == []
+
+
+def test_without_the_permission_to_delete_there_are_no_pods(cluster, leak):
+    cluster.denied = {("delete", "pods"), ("deletecollection", "pods")}
+    result = leak("gpu-1", fails=True)
+    assert "would stay" in result["msg"]
+    assert cluster.made("create", "pods") == []
+
+
+def test_nodes_are_tested_in_batches(cluster, leak):
+    seen = []
+
+    pods = []
+    cluster.when_created = pods.append
+
+    def act():
+        for pod in pods:
+            cluster.put("pods", {**pod, "status": status_of(pod, CLEAN)})
+        seen.append({node_of(pod) for pod in pods})
+        pods.clear()
+        cluster.when_watched["pods"] = act
+
+    cluster.when_watched["pods"] = act
+    result = leak("gpu-1", "gpu-2", attempts=["plain"], batch=1)
+    assert seen == [{"gpu-1"}, {"gpu-2"}]
+    assert {row["state"] for row in result["nodes"].values()} == {"ok"}
+
+
+def template(**more):
+    given = {
+        "run": "r",
+        "process": "p",
+        "namespace": "default",
+        "image": PLAIN,
+        "cuda_image": CUDA,
+        "resource": GPU,
+        "runtime_class": "nvidia",
+        "pull_secrets": ["s"],
+        "tolerations": [{"operator": "Exists"}],
+        "limit_s": 60,
+    }
+    return leak_pods.Template(**{**given, **more})
+
+
+@pytest.mark.parametrize("attempt", leak_pods.ATTEMPTS)
+def test_only_one_container_requests_a_gpu_and_it_is_not_the_one_under_test(attempt):
+    pod = leak_pods.manifest(template(), leak_pods.Try("gpu-1", attempt))
+    spec = pod["spec"]
+    containers = [*spec.get("initContainers", ()), *spec["containers"]]
+    asking = [one["name"] for one in containers if "resources" in one]
+    assert asking == (["other"] if attempt == "second_container" else [])
+    looking = [one for one in containers if one["name"] == "look"]
+    if attempt == "ephemeral_container":
+        looking = leak_pods.ephemeral(template())["spec"]["ephemeralContainers"]
+    assert len(looking) == 1
+    assert "env" not in looking[0] or attempt == "pod_variable"
+    assert (spec.get("runtimeClassName") == "nvidia") is (attempt == "runtime_class")
+    is_privileged = looking[0]["securityContext"].get("privileged", False)
+    assert is_privileged is (attempt == "privileged")
+    assert node_of(pod) == "gpu-1"
+
+
+@pytest.mark.parametrize("shell", [["sh"], ["busybox", "sh"]])
+def test_the_script_sees_what_there_is(shell, tmp_path):
+    """The real script, in this shell, with the folders of a node that has GPUs, or has none."""
+    mounts = tmp_path / "mountinfo"
+    script = leak_pods.manifest(template(), leak_pods.Try("n", "plain"))["spec"]["containers"][0]
+    text = script["command"][2]
+    for name in ("/dev/nvidia", "/proc/self/mountinfo", "/dev/termination-log"):
+        assert name in text
+    text = text.replace("/dev/nvidia", f"{tmp_path}/dev/nvidia")
+    text = text.replace("/proc/self/mountinfo", str(mounts))
+    text = text.replace("/dev/termination-log", str(tmp_path / "log"))
+    line = "36 35 98:0 /root {} rw,noatime - ext4 /dev/root rw\n"
+    harmless = ["/", "/proc", "/dev/termination-log", "/run/nvidia-container-devices/all"]
+    mounts.write_text("".join(map(line.format, harmless)))
+    (tmp_path / "dev").mkdir()
+
+    def look():
+        subprocess.run([*shell, "-c", text], check=True)
+        return leak_pods.judge_output((tmp_path / "log").read_text(), "plain")
+
+    assert look() == leak_pods.Result("nothing")
+    (tmp_path / "dev/nvidia-uvm").touch()
+    libraries = ["/usr/lib/x86_64-linux-gnu/libcuda.so.580.1", "/usr/bin/nvidia-smi"]
+    mounts.write_text("".join(map(line.format, [*harmless, *libraries])))
+    found = look()
+    assert (found.state, found.total) == ("leaked", 3)
+    assert found.seen == (f"{tmp_path}/dev/nvidia-uvm", *libraries)
+    mounts.write_text("".join(line.format(f"/usr/lib/libnvidia-{one}.so") for one in range(300)))
+    found = look()
+    assert found.total == 301
+    assert len(found.seen) == 20
+    assert len((tmp_path / "log").read_bytes()) < 4096

@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    isolation,
+)
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    DOCKER,
+    DONE,
+    VIRGIN,
+    merge,
+    plan,
+    record,
+    without_nulls,
+)
+
+RECORD = yaml.safe_load((Path(__file__).parents[5] / "recorded/isolation.yml").read_text())
+ROLE = "nvidia_container_runtime"
+FILE = "/etc/nvidia-container-runtime/config.toml"
+ENVVAR, MOUNTS = isolation.SETTINGS
+OPEN: dict[str, Any] = {"toolkit": {"settings": {}}}
+OURS = {"ours": record(ROLE, {"nvidia-container-toolkit": "1.20.1-1"})}
+ADMINS = {"ours": {"packages": {}}}
+EDIT = {
+    "path": FILE,
+    "actor": f"metal.gpu.{ROLE}",
+    "changes": [{"key": [name], "before": None} for name in isolation.SETTINGS],
+    "untouched": True,
+    "original_sha256": "5d41",
+    "error": None,
+}
+
+
+def node(base: Any, *changes: Any) -> Any:
+    """Return a node. In a settings table, only what is given is set."""
+    found = base
+    for change in changes:
+        found = merge(found, change)
+        settings = change.get("toolkit", {}).get("settings")
+        if settings is not None:
+            found["toolkit"]["settings"] = dict(settings)
+        if change is ADMINS:
+            found["ours"]["packages"] = {}
+    return found
+
+
+def slugs(found: Any, **desired: Any) -> set[str]:
+    made = plan(ROLE, without_nulls(found), **desired)
+    assert made["refusals"] == []
+    return {step["slug"] for step in made["steps"]} & {"isolate", "accept"}
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "desired", "expected"),
+    [
+        pytest.param(VIRGIN, [], {}, {"isolate"}, id="containerd, new toolkit"),
+        pytest.param(DONE, [OURS, OPEN], {}, {"isolate"}, id="containerd, our toolkit"),
+        pytest.param(DONE, [OURS], {}, set(), id="done"),
+        pytest.param(DONE, [ADMINS, OPEN], {}, set(), id="the admin's toolkit"),
+        pytest.param(
+            DONE, [ADMINS, OPEN], {"envvar": "ignore"}, {"isolate"}, id="the admin's, on demand"
+        ),
+        pytest.param(VIRGIN, [], {"default": True}, set(), id="default runtime"),
+        pytest.param(VIRGIN, [], {"cdi": False}, set(), id="no CDI"),
+        pytest.param(VIRGIN, [], {"envvar": "accept"}, set(), id="pods need the variable"),
+        pytest.param(DOCKER, [], {}, set(), id="Docker"),
+        pytest.param(DOCKER, [], {"envvar": "ignore"}, {"isolate"}, id="Docker, on demand"),
+        pytest.param(
+            DONE, [OURS, {"toolkit": {"settings": {ENVVAR: True}}}], {}, set(),
+            id="the admin has chosen the variable",
+        ),
+        pytest.param(
+            DONE, [OURS, {"toolkit": {"settings": {ENVVAR: False}}}], {}, {"isolate"},
+            id="the admin has done half of it",
+        ),
+    ],
+)  # fmt: skip
+def test_which_nodes_ignore_the_variable(
+    base: Any, changes: list[Any], desired: dict[str, Any], expected: set[str]
+) -> None:
+    assert slugs(node(base, *changes), **desired) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "desired", "expected"),
+    [
+        pytest.param(isolation.SETTINGS, {}, set(), id="stays"),
+        pytest.param({ENVVAR: True, MOUNTS: True}, {}, {"isolate"}, id="undone by another tool"),
+        pytest.param(isolation.SETTINGS, {"envvar": "accept"}, {"accept"}, id="taken back"),
+        pytest.param(isolation.SETTINGS, {"default": True}, {"accept"}, id="default runtime now"),
+        pytest.param(isolation.SETTINGS, {"state": "absent"}, {"accept"}, id="teardown"),
+    ],
+)
+def test_what_this_role_has_set(settings: Any, desired: Any, expected: set[str]) -> None:
+    found = node(DONE, OURS, {"toolkit": {"settings": settings}})
+    found["ours"]["edits"] = [*found["ours"]["edits"], EDIT]
+    assert slugs(found, **desired) == expected
+
+
+def test_a_file_that_cannot_be_edited_is_refused() -> None:
+    found = node(DONE, OURS, OPEN)
+    found["toolkit"]["config_error"] = f"{FILE}, line 3, column 1: expected a value"
+    made = plan(ROLE, without_nulls(found))
+    (refusal,) = made["refusals"]
+    assert refusal["code"] == "CONFIG_NOT_EDITABLE"
+    assert "line 3, column 1" in refusal["message"]
+
+
+@pytest.mark.parametrize(
+    ("untouched", "original", "goes"),
+    [(True, "5d41", True), (True, "77", False), (False, "5d41", False)],
+    ids=["as the package made it", "the admin's before ours", "the admin's after ours"],
+)
+def test_the_teardown_removes_only_the_file_of_the_package(
+    untouched: bool, original: str, goes: bool
+) -> None:
+    found = node(DONE, OURS)
+    entry = {"version": "1.20.1-1", "before": None, "config_sha256": "5d41"}
+    found["ours"]["packages"][ROLE]["packages"]["nvidia-container-toolkit-base"] = entry
+    found["toolkit"]["config_sha256"] = "of the edited file"
+    edit = {**EDIT, "untouched": untouched, "original_sha256": original}
+    found["ours"]["edits"] = [*found["ours"]["edits"], edit]
+    made = plan(ROLE, without_nulls(found), state="absent")
+    assert (FILE in made["data"].get("files", [])) is goes
+    assert made["data"]["purge"] is goes
+
+
+def test_the_settings_are_those_of_the_toolkit() -> None:
+    rows = {row["what"]: row["value"] for row in RECORD["settings"]["rows"]}
+    assert {*isolation.SETTINGS} == {*rows}
+    # Each is the opposite of what the toolkit does without a configuration.
+    assert {name: not value for name, value in rows.items()} == isolation.SETTINGS
