@@ -105,7 +105,11 @@ def test_values_that_are_right(name, value):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("metal_gpu_engine", "dokcer", "is 'dokcer', expected one of auto, containerd, docker"),
+        (
+            "metal_gpu_engine",
+            "dokcer",
+            "is 'dokcer', expected one of auto, containerd, docker, crio",
+        ),
         ("metal_gpu_skip_refused", "maybe", "is 'maybe', expected true or false"),
         ("metal_gpu_kubeconfig", ["a"], "is a list, expected a path"),
         ("nvidia_driver_version", 580.1, "is 580.1, expected text in quotes"),
