@@ -3,8 +3,9 @@
 
 """Results of metal.gpu.leak_test in a scenario, and what is recorded about them.
 
-A scenario writes what it found into the record if there is nothing yet, or with RECORD_ISOLATION=1. From
-there, `python -m pytest tests/unit/golden --update-golden` writes the table of docs/isolation.md.
+A scenario writes what it found into the record if there is nothing yet, or with RECORD_ISOLATION=1.
+From there, `python -m pytest tests/unit/golden --update-golden` writes the table of
+docs/isolation.md.
 """
 
 from __future__ import annotations
