@@ -168,5 +168,5 @@ def test_example_inventory_has_every_variable_with_its_default() -> None:
 
 def test_example_inventory_is_read_to_its_end() -> None:
     text = EXAMPLE.read_text()
-    assert len(text.splitlines()) < 200
+    assert len(text.splitlines()) < 210
     assert [name for name in PLAY_VARIABLES if f"-e {name}=" not in text] == []

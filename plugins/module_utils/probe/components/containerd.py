@@ -92,8 +92,8 @@ def _commands(reading: Reading) -> dict[str, Command]:
 def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Command]:
     """Ask again where the first answer of this version is incomplete."""
     version = parse_version(outputs["containerd"].stdout) if "containerd" in outputs else None
-    dump = _commands(reading)["containerd_dump"]
-    if not version or not containerd.needs_migration(version) or dump.argv[-1] != "dump":
+    dump = _commands(reading).get("containerd_dump")
+    if not version or not dump or not containerd.needs_migration(version) or dump.argv[-1] != "dump":
         return {}
     return {"containerd_dump": dump._replace(argv=(*dump.argv[:-1], "migrate"))}
 

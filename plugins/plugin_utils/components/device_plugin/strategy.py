@@ -97,7 +97,6 @@ def facts(engine: str | None, node: Node, *, is_pending: bool) -> Facts:
     not count.
     """
     containerd, docker = node["engines"]["containerd"], node["engines"]["docker"]
-    crio = node["engines"]["crio"]
     if engine == engines.DOCKER:
         versions = {engine: docker["version"], "cri-dockerd": docker["cri_dockerd"]["version"]}
         runtimes = {name: one["binary"] for name, one in docker["runtimes"].items()}
@@ -108,6 +107,7 @@ def facts(engine: str | None, node: Node, *, is_pending: bool) -> Facts:
         counts, cdi = containerd["installed"], containerd["cdi_enabled"]
         default = containerd["default_runtime"]
     elif engine == engines.CRIO:
+        crio = node["engines"]["crio"]
         versions = {engine: crio["version"]}
         runtimes = {name: one["binary"] for name, one in crio["runtimes"].items()}
         counts, cdi, default = crio["installed"], True, crio["default_runtime"]

@@ -33,6 +33,9 @@ DESIRED: dict[str, Any] = {
     "tolerations": [],
     "priority_class": "",
     "resources": {},
+    "config": {},
+    "env": {},
+    "affinity": {},
     "guard": "auto",
     "guard_exempt_namespaces": ["kube-system"],
     "guard_resources": ["nvidia.com/gpu", "nvidia.com/mig-"],
@@ -40,7 +43,8 @@ DESIRED: dict[str, Any] = {
 
 
 def plan(engine: str = "docker", policies: Any = None, **more: Any) -> Any:
-    member = {"host": "h", "node": "n", "engine": engine, "gives_gpus_by_default": None}
+    member: dict[str, Any] = {"host": "h", "node": "n", "engine": engine}
+    member |= {"versions": {}, "cdi": None, "default": None}
     member["gives_gpus_by_default"] = more.pop("gives_gpus_by_default", engine == "docker")
     observed: Any = {
         "daemonsets": more.pop("daemonsets", []),

@@ -99,7 +99,7 @@ def test_kubespray_that_writes_the_runtime_itself() -> None:
 )
 def test_runtime_of_the_gpu_operator(binary: str, expected: list[str]) -> None:
     runtimes = {"nvidia": {"type": "io.containerd.runc.v2", "binary": binary}}
-    runtimes["nvidia"] |= {"systemd_cgroup": True}
+    runtimes["nvidia"] |= {"systemd_cgroup": True, "base_runtime_spec": ""}
     node = merge(VIRGIN, {"engines": {"containerd": {"runtimes": runtimes}}})
     assert codes(plan("nvidia_container_runtime", node)) == expected
 
