@@ -93,7 +93,12 @@ def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Com
     """Ask again where the first answer of this version is incomplete."""
     version = parse_version(outputs["containerd"].stdout) if "containerd" in outputs else None
     dump = _commands(reading).get("containerd_dump")
-    if not version or not dump or not containerd.needs_migration(version) or dump.argv[-1] != "dump":
+    if (
+        not version
+        or not dump
+        or not containerd.needs_migration(version)
+        or dump.argv[-1] != "dump"
+    ):
         return {}
     return {"containerd_dump": dump._replace(argv=(*dump.argv[:-1], "migrate"))}
 
