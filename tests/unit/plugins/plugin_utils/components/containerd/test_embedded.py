@@ -66,6 +66,12 @@ EDIT = {
     "error": None,
 }
 
+ISOLATION = {
+    **EDIT,
+    "path": "/etc/nvidia-container-runtime/config.toml",
+    "original_sha256": "5d41",
+}
+
 
 def of_k3s(base: Any = VIRGIN, **engine: Any) -> Any:
     """Return a node of k3s with containerd 2.2, whose generated file imports drop-ins."""
@@ -302,6 +308,8 @@ def test_driver_reboots_a_node_of_k3s() -> None:
             id="stopped",
         ),
         pytest.param({}, [], False, [], [], id="gone"),
+        pytest.param(OF_K0S, [ISOLATION], False, [], [], id="k0s, only the toolkit's settings"),
+        pytest.param({}, [ISOLATION], True, [], [], id="k3s, only the toolkit's settings"),
     ],
 )
 def test_teardown(
