@@ -164,6 +164,12 @@ def test_restart_is_the_admin_s_to_permit() -> None:
     [
         pytest.param({"runtimes": FOUND}, {}, [], id="k3s found it"),
         pytest.param({"runtimes": FOUND, **OF_K0S}, {}, [], id="k0s has the drop-in"),
+        pytest.param(
+            {"runtimes": FOUND, "version": "1.7.27", "cdi_enabled": True},
+            {},
+            [],
+            id="containerd 1.7 that has everything",
+        ),
         pytest.param({}, {}, [RESTART], id="the toolkit came after the start"),
         pytest.param(
             {"home": {"started_after_runtime": True}}, {}, [REGISTER, RESTART], id="not found"
@@ -220,6 +226,12 @@ REFUSED: list[tuple[str, Any, dict[str, Any], list[str]]] = [
         {},
         ["DROP_IN_FORMER"],
     ),
+    (
+        "containerd 1.7 that has the runtime, and the default is asked for",
+        {"runtimes": FOUND, "version": "1.7.27", "cdi_enabled": True},
+        {"default": True},
+        ["DISTRIBUTION_TOO_OLD"],
+    ),
     ("stopped", {"running": False}, {}, ["DISTRIBUTION_STOPPED"]),
     ("another engine", {}, {"engine": "docker"}, ["ENGINE_MISMATCH"]),
     (
@@ -238,6 +250,21 @@ def test_refusals(engine: Any, desired: dict[str, Any], expected: list[str]) -> 
     planned = plan(ROLE, done(**engine), restart_ok=True, **desired)
     assert codes(planned) == expected
     assert planned["steps"] == []
+
+
+def test_drop_in_that_the_running_k0s_needs_is_named() -> None:
+    path = "/etc/k0s/containerd.d/nvidia.toml"
+    engine = {
+        **OF_K0S,
+        "home": {**OF_K0S["home"], "former_drop_ins": [path]},
+        "runtimes": FOUND,
+        "version": "1.7.27",
+        "cdi_enabled": True,
+    }
+    planned = plan(ROLE, done(**engine))
+    assert (codes(planned), names(planned)) == ([], [])
+    (notice,) = [one for one in planned["notices"] if one["code"] == "DROP_IN_BEFORE_UPGRADE"]
+    assert path in notice["message"]
 
 
 @pytest.mark.parametrize(
