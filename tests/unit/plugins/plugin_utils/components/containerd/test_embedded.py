@@ -14,6 +14,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     DONE,
     VIRGIN,
     codes,
+    load,
     merge,
     names,
     plan,
@@ -290,6 +291,41 @@ def test_stopped_distribution_is_refused_by_preflight_and_not_started() -> None:
     node = of_k3s(running=False)
     assert codes(plan("preflight", node)) == ["DISTRIBUTION_STOPPED"]
     assert codes(plan("containerd", node)) == ["DISTRIBUTION_STOPPED"]
+
+
+CRIO = {"crio": {**load("crio")["engines"]["crio"]}}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "engine", "expected"),
+    [
+        pytest.param(
+            "unix:///var/run/crio/crio.sock", CRIO, [], id="CRI-O, as of gpu-operator#2236"
+        ),
+        pytest.param(
+            "unix:///run/containerd/containerd.sock",
+            {},
+            ["ENGINE_UNSUPPORTED"],
+            id="a containerd of the host",
+        ),
+        pytest.param("unix:///run/frakti.sock", {}, ["ENGINE_UNSUPPORTED"], id="unknown"),
+        pytest.param(
+            "unix:///run/k3s/containerd/containerd.sock", {}, ["DISTRIBUTION_STOPPED"], id="its own"
+        ),
+    ],
+)
+def test_distribution_whose_kubelet_uses_another_engine(
+    endpoint: str, engine: Any, expected: list[str]
+) -> None:
+    node = of_k3s(DONE, running=False)
+    node = merge(node, {"kubelet": {"endpoint": endpoint}, "engines": engine})
+    assert codes(plan("preflight", node)) == expected
+    planned = plan(ROLE, node)
+    assert codes(planned) == expected
+    if not expected:
+        assert codes(plan("crio", node)) == codes(plan("kubelet_device_plugins", node)) == []
+        assert [name for name in names(planned) if "CRI-O" in name][-1:] == ["Restart CRI-O"]
+        assert not [name for name in names(planned) if "distribution" in name]
 
 
 def test_driver_reboots_a_node_of_k3s() -> None:
