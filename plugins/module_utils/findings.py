@@ -600,6 +600,11 @@ DROP_IN_FORMER (refusal): the drop-in {path} has the format of containerd 1, wit
 Remedy: move its settings to `version = 3` and plugins."io.containerd.cri.v1.runtime", or delete the
   file if `nvidia-ctk` or the GPU Operator wrote it
 
+DROP_IN_BEFORE_UPGRADE (notice): the drop-in {path} has the format of containerd {found}, with which
+  {name} does not start once it contains containerd 2
+Remedy: nothing to do now; before you upgrade {name} to 1.36, move its settings to `version = 3` and
+  plugins."io.containerd.cri.v1.runtime"
+
 RUNTIME_NOT_DETECTED (refusal): {name} ({unit}) does not have the settings that are asked for, and
   the role cannot add them: {evidence}
 Remedy: upgrade {name}, or let the template of {path} extend the built-in one as the document below

@@ -1475,6 +1475,14 @@ gpu_node:
                   description: >-
                     Files that have a table of a runtime, by its name. The last one counts.
                   type: dict
+                without_monitor:
+                  description: >-
+                    Those of C(runtime_files) whose table has no C(monitor_path), although the
+                    runtime needs one.
+                  type: dict
+                monitor:
+                  description: The monitor of all runtimes (C(conmon)) according to the files.
+                  type: str
                 defaults:
                   description: >-
                     The default runtime, by the file that chooses it. The last one counts.
@@ -1643,6 +1651,8 @@ gpu_node:
             exists: false
             files: []
             runtime_files: {}
+            without_monitor: {}
+            monitor: null
             defaults: {}
             error: null
             obstacles: {}

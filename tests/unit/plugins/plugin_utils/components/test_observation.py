@@ -393,6 +393,8 @@ def test_a_gpu_node(observe, tmp_path):
                     "exists": False,
                     "files": [],
                     "runtime_files": {},
+                    "without_monitor": {},
+                    "monitor": None,
                     "defaults": {},
                     "error": None,
                     "obstacles": {},
