@@ -1379,6 +1379,9 @@ gpu_node:
             data_root:
               description: Directory of its containers and images.
               type: str
+            storage_driver:
+              description: Its storage driver, or the name of its snapshotter. V(null) if unknown.
+              type: str
             containers:
               description: >-
                 Running containers, with C(id) and C(name). The kubelet created those that are
@@ -1606,6 +1609,7 @@ gpu_node:
               binary: runc
           live_restore: false
           data_root: /var/lib/docker
+          storage_driver: overlay2
           containers:
             - id: 8d3f7a1c2b4e
               name: registry

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import settings
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import data, settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import ROLE
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
     Data,
@@ -87,11 +87,14 @@ def refuse_options(plan: Plan[NoData], node: Node, desired: Desired) -> None:
                 expected="other keys of daemon.json",
                 role=ROLE,
             )
-    ours = _ours(node)
+    ours, changes = _ours(node), _changes(node, wanted)
+    moves = data.moves(node["engines"]["docker"], changes.merge, changes.remove)
+    if moves:
+        plan.refuse("DOCKER_DATA_MOVES", keys=", ".join(moves.values()))
     taken = [
         _text(key)
         for key in wanted
-        if key not in ours and _differs(config["values"], key, wanted[key])
+        if key not in {*ours, *moves} and _differs(config["values"], key, wanted[key])
     ]
     if taken:
         plan.refuse("DOCKER_OPTION_TAKEN", path=config["path"], keys=", ".join(taken))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import options
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import data, options
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Edits
@@ -198,8 +198,60 @@ def test_options_of_another_role(desired: Any, words: str) -> None:
 
 
 def test_other_runtimes_and_features_are_free() -> None:
-    wanted = {"runtimes": {"kata": {"path": "/k"}}, "features": {"containerd-snapshotter": True}}
+    wanted = {"runtimes": {"kata": {"path": "/k"}}, "features": {"buildkit": True}}
     assert planned(daemon_options=wanted)["refusals"] == []
+
+
+NEW_ROOT = {"data-root": "/mnt/nvme/docker"}
+ROOT_OF_US = ours((["data-root"], None))
+SNAPSHOTTER = {"features": {"containerd-snapshotter": True}}
+
+
+def test_options_that_decide_where_the_data_is_are_those_of_the_record() -> None:
+    rows = {row["what"]: row["value"] for row in RECORD["data"]["rows"]}
+    assert {".".join(key) for key in data.PLACES} == {*rows["decide where Docker finds its data"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "desired", "keys"),
+    [
+        pytest.param([], NEW_ROOT, "data-root (now /var/lib/docker)", id="root"),
+        pytest.param([docker(running=False)], NEW_ROOT, "data-root (now /var/lib/docker)",
+                     id="of a Docker that is stopped"),
+        pytest.param([DISTRIBUTION], NEW_ROOT, "data-root (now /var/lib/docker)",
+                     id="of a Docker that stays, or is replaced"),
+        pytest.param([docker(data_root="/mnt/nvme/docker")], {"data-root": "/mnt/nvme/docker/"},
+                     None, id="that it has"),
+        pytest.param([docker(data_root="/mnt/nvme/docker/231072.231072")], NEW_ROOT, None,
+                     id="of a remapped user"),
+        pytest.param([having(NEW_ROOT, data_root="/mnt/nvme/docker"), ROOT_OF_US], NEW_ROOT, None,
+                     id="that the role has set"),
+        pytest.param([having(NEW_ROOT, data_root="/mnt/nvme/docker"), ROOT_OF_US], {},
+                     "data-root (now /mnt/nvme/docker)", id="that leaves the variable"),
+        pytest.param([having(NEW_ROOT, data_root="/mnt/nvme/docker"), ROOT_OF_US],
+                     {"data-root": "/b"}, "data-root (now /mnt/nvme/docker)", id="that changes"),
+        pytest.param([having({"data-root": "/srv"}, data_root="/srv")], NEW_ROOT,
+                     "data-root (now /srv)", id="of the admin"),
+        pytest.param([], {"storage-driver": "zfs"}, "storage-driver (now overlay2)", id="driver"),
+        pytest.param([], {"storage-driver": "overlay2"}, None, id="that is in use"),
+        pytest.param([docker(storage_driver=None)], {"storage-driver": "overlay2"},
+                     "storage-driver", id="that nobody knows"),
+        pytest.param([], {"userns-remap": "default", **SNAPSHOTTER},
+                     "userns-remap, features.containerd-snapshotter", id="all at once"),
+        pytest.param([having(SNAPSHOTTER)], SNAPSHOTTER, None, id="there"),
+        pytest.param([VIRGIN], {**NEW_ROOT, **SNAPSHOTTER}, None, id="a new Docker"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("restart", [True, False])
+def test_installed_docker_keeps_its_data(
+    changes: list[Any], desired: Any, keys: str | None, restart: bool
+) -> None:
+    """Permission to restart it is no permission to start it empty."""
+    made = planned(
+        *changes, daemon_options=desired, restart_ok=restart, replace_distribution=restart
+    )
+    assert codes(made, "refusals") == (["DOCKER_DATA_MOVES"] if keys else [])
+    assert all(one["message"].endswith(f"without them: {keys}") for one in made["refusals"])
 
 
 def test_option_that_is_a_flag_of_the_unit() -> None:
