@@ -166,8 +166,9 @@ def plan_no_options(plan: Plan[Data], node: Node) -> None:
     paths = _edited(node)
     plan.data["option_edits"] = paths
     plan.step(RESTORE, f"this role changed {', '.join(paths)}" if paths else None)
-    if paths and not plan.data.get("packages") and node["engines"]["docker"]["running"]:
-        plan.notice("DOCKER_OPTIONS_OLD", keys=", ".join(map(_text, _ours(node))))
+    ours = _ours(node)
+    if ours and not plan.data.get("packages") and node["engines"]["docker"]["running"]:
+        plan.notice("DOCKER_OPTIONS_OLD", keys=", ".join(map(_text, ours)))
 
 
 def _edited(node: Node) -> list[str]:
@@ -176,13 +177,17 @@ def _edited(node: Node) -> list[str]:
 
 
 def _ours(node: Node) -> dict[Key, object]:
-    """Return what the role has written: the former values by key; None: the key is new."""
-    path = node["engines"]["docker"]["config"]["path"]
+    """Return what the role has written: the former values by key; None: the key is new.
+
+    A value that somebody else has changed since, or removed, is no longer the role's.
+    """
+    config = node["engines"]["docker"]["config"]
     return {
-        tuple(change["key"]): change["before"]
+        key: change["before"]
         for edit in node["ours"]["edits"]
-        if edit["actor"] == actor(ROLE) and edit["path"] == path
+        if edit["actor"] == actor(ROLE) and edit["path"] == config["path"]
         for change in edit["changes"]
+        if (key := tuple(change["key"])) and config["values"].get(key_text(key)) == change["after"]
     }
 
 
