@@ -649,6 +649,11 @@ CDI_FILE_OUTDATED (notice): in the CDI specification {path}, {evidence}, so cont
 Remedy: write the file again with the program that wrote it, such as
   `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
 
+CDI_MIG_EMPTY (notice): {gpus}: MIG mode is on and there is no MIG instance, so the role does not
+  generate the CDI specification; NVIDIA's generator fails without an instance
+Remedy: create the MIG instances first, for example with the tool that created them before, and run
+  again; or switch MIG off with `nvidia-smi -mig 0`
+
 CDI_DEVICE_TWICE (notice): the CDI specifications {paths} both have {names}, so container engines
   use neither of them
 Remedy: remove {surplus}; `nvidia-ctk cdi list` then shows the devices again
