@@ -147,9 +147,9 @@ def _empty(node: Node) -> list[str]:
     This is how a node with MIG comes up, before something creates its instances again.
     """
     usable = [gpu for _index, gpu in _indexed(node)]
-    reports = {gpu["pci_address"]: gpu for gpu in node["health"]["gpus"]}
-    found = (reports.get(gpu["pci_address"]) for gpu in usable)
-    return [name_gpu(gpu) for gpu in usable] if all(one and is_empty(one) for one in found) else []
+    empty = {gpu["pci_address"] for gpu in node["health"]["gpus"] if is_empty(gpu)}
+    is_all = all(gpu["pci_address"] in empty for gpu in usable)
+    return [name_gpu(gpu) for gpu in usable] if is_all else []
 
 
 def _parts(listed: Iterable[str], index: str) -> list[str]:

@@ -22,11 +22,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import (
     Key,
-    fingerprint,
     key_text,
     leaves,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     NoData,
     Plan,

@@ -14,11 +14,11 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import data, options
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import (
-    fingerprint,
     values_of,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Edits
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.docker.test_plan import (  # noqa: E501
     DISTRIBUTION,
     VIRGIN,
