@@ -1379,6 +1379,9 @@ gpu_node:
             data_root:
               description: Directory of its containers and images.
               type: str
+            storage_driver:
+              description: Its storage driver, or the name of its snapshotter. V(null) if unknown.
+              type: str
             containers:
               description: >-
                 Running containers, with C(id) and C(name). The kubelet created those that are
@@ -1614,6 +1617,7 @@ gpu_node:
               binary: runc
           live_restore: false
           data_root: /var/lib/docker
+          storage_driver: overlay2
           containers:
             - id: 8d3f7a1c2b4e
               name: registry
@@ -1902,9 +1906,10 @@ gpu_node:
           description: >-
             Files that M(metal.gpu.config_document) edited and can restore, each with its C(path)
             and the C(actor) of the edits. Each of the C(changes) has the C(key) path and the value
-            C(before), V(null) for none. C(untouched) is whether the file has not changed since
-            then. C(original_sha256) is the SHA-256 of its content without the edits. C(error) is
-            why the history cannot be read, and so the edits cannot be undone.
+            C(before) and the fingerprint of the value C(after), each V(null) for none. C(untouched)
+            is whether the file has not changed since then. C(original_sha256) is the SHA-256 of its
+            content without the edits. C(error) is why the history cannot be read, and so the edits
+            cannot be undone.
           type: list
           elements: dict
         packages:
@@ -1924,6 +1929,7 @@ gpu_node:
             changes:
               - key: [default-runtime]
                 before: null
+                after: 2f914dea2e9754b2924f4f0d36eaec29df2ca64b4b1d59c4de27e4c93f4936e5
             untouched: true
             original_sha256: 44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a
             error: null

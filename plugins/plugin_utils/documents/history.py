@@ -14,7 +14,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit as documents
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import DocumentError, same
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
+    DocumentError,
+    fingerprint,
+    same,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -150,6 +154,7 @@ class Change(TypedDict):
 
     key: list[str]  # the path to the value
     before: object  # None: there was none
+    after: str | None  # the fingerprint of the new value; None: the edit removed it
 
 
 class Summary(NamedTuple):
@@ -194,10 +199,11 @@ def original(stored: str, content: str | None) -> str | None:
 def changes(
     original: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[Change]:
-    """Yield the key path of each different value, with its former value (None: no key)."""
+    """Yield the key path of each different value, what was there and what is."""
     for key in [*original, *(key for key in written if key not in original)]:
         before, after = original.get(key), written.get(key)
         if isinstance(after, dict) and isinstance(before, dict | None):
             yield from changes(before or {}, after, (*path, key))
         elif not same(before, after):
-            yield {"key": [*path, key], "before": before}
+            then = fingerprint(after) if key in written else None
+            yield {"key": [*path, key], "before": before, "after": then}

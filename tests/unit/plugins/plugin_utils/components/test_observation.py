@@ -363,6 +363,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "runtimes": {},
                 "live_restore": None,
                 "data_root": None,
+                "storage_driver": None,
                 "containers": [],
                 "made_with": {},
                 "interrupted": [],

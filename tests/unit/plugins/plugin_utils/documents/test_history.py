@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history as document_history
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Edits
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.history import History
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 
 ORIGINAL = '{"a":1,\n "b":2}'
 
@@ -148,10 +149,27 @@ def test_a_state_of_old_has_no_language():
     ("original", "written", "expected"),
     [
         pytest.param({"a": 1}, {"a": 1}, [], id="none"),
-        pytest.param({}, {"a": {"b": 1}}, [{"key": ["a", "b"], "before": None}], id="added"),
-        pytest.param({"a": "x"}, {"a": "y"}, [{"key": ["a"], "before": "x"}], id="replaced"),
-        pytest.param({"a": {"b": 1}}, {}, [{"key": ["a"], "before": {"b": 1}}], id="removed"),
-        pytest.param({"a": [1]}, {"a": [1, 2]}, [{"key": ["a"], "before": [1]}], id="list"),
+        pytest.param(
+            {},
+            {"a": {"b": 1}},
+            [{"key": ["a", "b"], "before": None, "after": fingerprint(1)}],
+            id="added",
+        ),
+        pytest.param(
+            {"a": "x"},
+            {"a": "y"},
+            [{"key": ["a"], "before": "x", "after": fingerprint("y")}],
+            id="replaced",
+        ),
+        pytest.param(
+            {"a": {"b": 1}}, {}, [{"key": ["a"], "before": {"b": 1}, "after": None}], id="removed"
+        ),
+        pytest.param(
+            {"a": [1]},
+            {"a": [1, 2]},
+            [{"key": ["a"], "before": [1], "after": fingerprint([1, 2])}],
+            id="list",
+        ),
     ],
 )
 def test_changes(original, written, expected):
