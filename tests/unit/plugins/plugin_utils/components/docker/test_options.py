@@ -29,7 +29,8 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     plan,
 )
 
-RECORD = yaml.safe_load((Path(__file__).parents[5] / "recorded/docker_daemon.yml").read_text())
+ROOT = Path(__file__).parents[6]
+RECORD = yaml.safe_load((ROOT / "tests/recorded/docker_daemon.yml").read_text())
 PATH = "/etc/docker/daemon.json"
 LOGS = {"log-opts": {"max-size": "10m"}}
 LABELS = {"labels": ["rack=7"]}
@@ -242,6 +243,14 @@ def test_value_of_the_role_that_the_admin_has_extended() -> None:
     assert codes(made, "refusals") == ["DOCKER_OPTION_TAKEN"]
     kept = planned(having(text), REGISTRIES, daemon_options=text)
     assert (kept["refusals"], steps(kept)) == ([], [])
+
+
+def test_edit_without_a_change_restarts_nothing() -> None:
+    """Between the plan and the edit, somebody else can have made the change."""
+    tasks = yaml.safe_load((ROOT / "roles/docker_ce/tasks/options.yml").read_text())
+    assert tasks[0]["register"] == "docker_ce_options"
+    assert len(tasks) == 3
+    assert all("docker_ce_options is changed" in task["when"] for task in tasks[1:])
 
 
 def test_record_is_that_of_the_file() -> None:
