@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import MANAGED_BY, MANAGER
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import operators
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.manifest import (
     HANDLER,
 )
@@ -238,7 +239,7 @@ def plan_guard(plan: Plan[Data], observed: Observed, desired: Desired) -> None:
     wanted = manifests(
         mutates=wish == "enforce",
         denies=wish == "enforce",
-        exempt=[*desired["guard_exempt_namespaces"], desired["namespace"]],
+        exempt=_exempt(data, observed, desired),
         resources=desired["guard_resources"],
         handler=desired["runtime_class"] or HANDLER,
     )
@@ -247,6 +248,15 @@ def plan_guard(plan: Plan[Data], observed: Observed, desired: Desired) -> None:
     data["manifests"] = [*applied, *data["manifests"]]
     kept = {one["kind"] for one in served}
     data["removed"] = [one for one in removed(found) if one["kind"] not in kept]
+
+
+def _exempt(data: Data, observed: Observed, desired: Desired) -> set[str]:
+    """Return the namespaces whose pods the policies leave alone.
+
+    The device plugin sees all GPUs without a request, and so do pods of the GPU Operator.
+    """
+    plugin = {desired["namespace"], data["used"]["namespace"]}
+    return {*desired["guard_exempt_namespaces"], *plugin, *operators.namespaces(observed)}
 
 
 def removed(found: Mapping[str, list[Object] | None]) -> list[Manifest]:

@@ -116,20 +116,71 @@ def test_default_runtime_of_containerd_needs_it_too() -> None:
     assert kinds(made["data"]["manifests"]) == ALL
 
 
-def test_an_adopted_plugin_is_guarded_only_on_demand() -> None:
-    container = {"image": "nvidia/k8s-device-plugin:1"}
+def daemonset(namespace: str, image: str, **metadata: Any) -> dict[str, Any]:
     folder = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
-    theirs = {
-        "metadata": {"namespace": "gpu", "name": "theirs"},
+    return {
+        "metadata": {"namespace": namespace, "name": "theirs", **metadata},
         "spec": {
             "selector": {"matchLabels": {"app": "theirs"}},
-            "template": {"spec": {"containers": [container], "volumes": [folder]}},
+            "template": {"spec": {"containers": [{"image": image}], "volumes": [folder]}},
         },
     }
+
+
+def exempt(made: Any) -> list[list[str]]:
+    """Return the exempt namespaces of each policy."""
+    rules = [
+        rule
+        for found in made["data"]["manifests"]
+        if found["kind"] in (MUTATING, VALIDATING)
+        for rule in found["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+    ]
+    assert all((rule["key"], rule["operator"]) == (OF_NAMESPACE, "NotIn") for rule in rules)
+    return [rule["values"] for rule in rules]
+
+
+OF_NAMESPACE = "kubernetes.io/metadata.name"
+PLUGIN = "nvidia/k8s-device-plugin:1"
+
+
+def test_an_adopted_plugin_is_guarded_only_on_demand() -> None:
+    theirs = daemonset("gpu", PLUGIN)
     for wish, expected in (("auto", []), ("enforce", ALL)):
         made = plan(daemonsets=[theirs], foreign="adopt", guard=wish)
         assert made["data"]["is_adopted"] is True
         assert [one["kind"] for one in made["data"]["manifests"]] == expected
+
+
+@pytest.mark.parametrize("wish", ["auto", "enforce"])
+def test_the_namespace_of_an_adopted_plugin_is_exempt(wish: str) -> None:
+    made = plan(daemonsets=[daemonset("gpu", PLUGIN)], policies=OURS, foreign="adopt", guard=wish)
+    assert exempt(made) == [["gpu", "kube-system"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(
+            daemonset(
+                "operator", "dcgm-exporter:1", ownerReferences=[{"apiVersion": "nvidia.com/v1"}]
+            ),
+            ["kube-system", "operator"],
+            id="of a ClusterPolicy",
+        ),
+        pytest.param(
+            daemonset("operator", "mirror.example/nvidia/k8s/container-toolkit:v1.20.0"),
+            ["kube-system", "operator"],
+            id="that installs the toolkit",
+        ),
+        pytest.param(
+            daemonset("team", "dcgm-exporter:1", ownerReferences=[{"apiVersion": "apps/v1"}]),
+            ["kube-system"],
+            id="of somebody else",
+        ),
+    ],
+)
+def test_namespaces_of_the_operator_are_exempt(found: Any, expected: list[str]) -> None:
+    assert exempt(plan(daemonsets=[found])) == [expected] * 2
 
 
 def test_teardown_takes_it_and_nothing_of_others() -> None:
@@ -175,14 +226,7 @@ def test_a_list_that_is_forbidden_stops_only_who_needs_it() -> None:
 
 def test_the_namespace_of_the_plugin_is_always_exempt() -> None:
     made = plan(namespace="gpu", guard_exempt_namespaces=["ops", "ops"])
-    for found in made["data"]["manifests"]:
-        if found["kind"] in (MUTATING, VALIDATING):
-            (rule,) = found["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
-            assert rule == {
-                "key": "kubernetes.io/metadata.name",
-                "operator": "NotIn",
-                "values": ["gpu", "ops"],
-            }
+    assert exempt(made) == [["gpu", "ops"]] * 2
 
 
 def test_versions_are_those_that_are_recorded() -> None:
