@@ -8,8 +8,8 @@ image sets NVIDIA_VISIBLE_DEVICES=all, as CUDA images do. The mutating policy se
 `void` in every container that requests no GPU. The validating policy rejects what else leads past
 the device plugin. They need no server of their own.
 
-The first value of the variable decides, and `void` is the only one that means nothing at all: an
-old image (CUDA_VERSION, no NVIDIA_REQUIRE_CUDA) means all GPUs if the variable is not set.
+The first value of the variable decides. `void` and an empty one mean nothing at all: an old image
+(CUDA_VERSION, no NVIDIA_REQUIRE_CUDA) means all GPUs if the variable is not set.
 
 Source: tests/recorded/isolation.yml; https://kubernetes.io/docs/reference/access-authn-authz/
 mutating-admission-policy/ and validating-admission-policy/. The laboratory runs both.
@@ -174,15 +174,17 @@ def _every(predicate: str) -> str:
 def _validations(resources: Sequence[str], handler: str) -> list[Values]:
     foreign = (
         f"(!has(c.env) || c.env.all(e, e.name != '{VARIABLE}' || "
-        "(has(e.value) && e.value == 'void')))"
+        # The API server drops an empty value, so that of a valueFrom looks the same.
+        "(!has(e.valueFrom) && (!has(e.value) || e.value in ['', 'void']))))"
     )
     mounts = f"(!has(c.volumeMounts) || c.volumeMounts.all(m, !m.mountPath.contains('{_MOUNTS}')))"
     # The device plugin gives a container its variable; one in the pod has precedence.
     rules = [
         (
             _every(foreign),
-            f"only the device plugin sets {VARIABLE}: a container with another value than void "
-            f"would get GPUs that it does not request. Remove the variable from the pod. {_REMEDY}",
+            f"only the device plugin names GPUs in {VARIABLE}. A container may leave it out, or "
+            "set it to void: with another value, it may see GPUs that it does not request. "
+            f"{_REMEDY}",
         ),
         (
             _every(mounts),
@@ -197,6 +199,7 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
         (
             f"!({_IS_NEW}) || !has(object.spec.runtimeClassName) || "
             f"object.spec.runtimeClassName != {json.dumps(handler)} || "
+            "(has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0) || "
             + " || ".join(
                 f"(has(object.spec.{name}) && object.spec.{name}.exists(c, "
                 f"{_requests('c', resources)}))"

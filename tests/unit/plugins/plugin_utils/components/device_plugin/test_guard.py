@@ -234,15 +234,30 @@ def test_versions_are_those_that_are_recorded() -> None:
     assert rows == guard.NEEDS
 
 
-def test_the_only_value_that_is_let_through_means_nothing() -> None:
-    rows = {row["what"]: row["value"] for row in RECORD["variable"]["rows"]}
-    assert rows["void"] == "nothing"
-    assert rows["not set with CUDA_VERSION and without NVIDIA_REQUIRE_CUDA"] == "all"
-    mutation, *_rest = guard.manifests(
+def guards() -> tuple[Any, Any]:
+    """Return the specifications of both policies."""
+    mutation, _binding, validation, _its = guard.manifests(
         mutates=True, denies=True, exempt=[], resources=["nvidia.com/gpu"], handler="nvidia"
     )
-    (patch,) = mutation["spec"]["mutations"]
+    return mutation["spec"], validation["spec"]
+
+
+def test_values_that_are_let_through_mean_nothing() -> None:
+    rows = {row["what"]: row["value"] for row in RECORD["variable"]["rows"]}
+    assert rows["void"] == rows[""] == "nothing"
+    assert rows["not set with CUDA_VERSION and without NVIDIA_REQUIRE_CUDA"] == "all"
+    mutation, validation = guards()
+    (patch,) = mutation["mutations"]
     assert "'value': 'void'" in patch["jsonPatch"]["expression"]
+    rule = validation["validations"][0]
+    assert "!has(e.valueFrom) && (!has(e.value) || e.value in ['', 'void'])" in rule["expression"]
+    assert "A container may leave it out, or set it to void" in rule["message"]
+
+
+def test_a_claim_of_a_dra_driver_is_a_request() -> None:
+    _mutation, validation = guards()
+    (rule,) = (one for one in validation["validations"] if "RuntimeClass" in one["message"])
+    assert "|| (has(object.spec.resourceClaims) && size(" in rule["expression"]
 
 
 def test_a_policy_that_is_as_it_should_be_is_not_applied_again() -> None:
