@@ -71,6 +71,10 @@ def policy(**labels: str) -> dict[str, Any]:
 
 NONE: dict[str, Any] = {MUTATING: [], VALIDATING: []}
 OURS = {MUTATING: [policy(**guard.LABELS)], VALIDATING: [policy(**guard.LABELS)]}
+WARNS = {MUTATING: [], VALIDATING: [policy(**guard.LABELS)]}
+WARNS[VALIDATING][0]["metadata"]["annotations"] = {"metal.gpu/guard": "warn"}
+DENIES = copy.deepcopy(WARNS) | {MUTATING: None}
+DENIES[VALIDATING][0]["metadata"]["annotations"] = {"metal.gpu/guard": "enforce"}
 OTHERS = {MUTATING: [{"metadata": {"name": "another"}}], VALIDATING: []}
 OLD = {MUTATING: None, VALIDATING: []}
 OLDER = {MUTATING: None, VALIDATING: None}
@@ -88,6 +92,8 @@ def kinds(objects: list[dict[str, Any]]) -> list[str]:
         pytest.param("containerd", "auto", OTHERS, [], [], id="of others"),
         pytest.param("containerd", "auto", OURS, ALL, [], id="needed by other nodes"),
         pytest.param("containerd", "enforce", NONE, ALL, [], id="wanted"),
+        pytest.param("docker", "auto", WARNS, VALIDATES, [], id="still only looked at"),
+        pytest.param("docker", "enforce", WARNS, ALL, [], id="looked at, and then wanted"),
         pytest.param("docker", "warn", NONE, VALIDATES, [], id="warn"),
         pytest.param("docker", "warn", OURS, VALIDATES, ALL[1::-1], id="no longer enforced"),
         pytest.param("docker", "none", NONE, [], [], id="not wanted"),
@@ -104,6 +110,31 @@ def test_when_it_is_there(
     assert made["refusals"] == []
     assert kinds(made["data"]["manifests"]) == applied
     assert kinds(made["data"]["removed"]) == removed
+
+
+@pytest.mark.parametrize(
+    ("found", "wish", "actions"),
+    [
+        pytest.param(WARNS, "auto", ["Warn", "Audit"], id="a look at what it would reject"),
+        pytest.param(WARNS, "enforce", ["Deny"], id="the end of the look"),
+        pytest.param(DENIES, "auto", ["Deny"], id="1.30"),
+        pytest.param(OURS, "auto", ["Deny"], id="1.36"),
+    ],
+)
+def test_auto_keeps_what_the_policies_do(found: Any, wish: str, actions: list[str]) -> None:
+    made = plan(policies=found, guard=wish)
+    (binding,) = (one for one in made["data"]["manifests"] if one["kind"] == f"{VALIDATING}Binding")
+    assert binding["spec"]["validationActions"] == actions
+    mode = "enforce" if actions == ["Deny"] else "warn"
+    assert binding["metadata"]["annotations"] == {"metal.gpu/guard": mode}
+    assert "GUARD_NEW" not in [one["code"] for one in made["notices"]]
+
+
+def test_a_new_guard_is_announced_with_what_it_leaves_alone() -> None:
+    (notice,) = plan(guard_exempt_namespaces=["kube-system", "ops"])["notices"]
+    assert notice["code"] == "GUARD_NEW"
+    assert "in all namespaces but kube-system, ops" in notice["message"]
+    assert plan("containerd")["notices"] == plan(guard="enforce")["notices"] == []
 
 
 def test_the_plugin_comes_after_what_is_about_its_pods() -> None:
@@ -199,7 +230,8 @@ def test_teardown_takes_it_and_nothing_of_others() -> None:
     ],
 )
 def test_a_cluster_that_is_too_old_is_named_with_what_it_lacks(policies: Any, kinds: str) -> None:
-    (notice,) = plan(policies=policies)["notices"]
+    notice, *announced = plan(policies=policies)["notices"]
+    assert [one["code"] for one in announced] == (["GUARD_NEW"] if policies is OLD else [])
     assert notice["code"] == "GUARD_UNSUPPORTED"
     assert f"does not have {kinds} in version v1" in notice["message"]
     assert plan("containerd", policies=policies)["notices"] == []
