@@ -223,7 +223,7 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
 
 def plan_guard(plan: Plan[Data], observed: Observed, desired: Desired) -> None:
     """Plan the policies: those to apply come first, before the pods that they are about."""
-    data, wish = plan.data, desired["guard"]
+    data, wish = plan.data, str(desired["guard"])
     found, is_new = observed["policies"] or {}, False
     if wish == "auto":
         is_needed = any(member["gives_gpus_by_default"] for member in observed["members"])
