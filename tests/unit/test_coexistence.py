@@ -9,17 +9,28 @@ Neither Kubespray nor helm runs here. So the names are checked, and that the two
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import distributions, tools
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    containerd,
+    distributions,
+    tools,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    DONE,
+    merge,
+    plan,
+)
 
 ROOT = Path(__file__).parents[2]
+CONFIG_FILES = ROOT / "tests" / "unit" / "fixtures" / "config_files" / "containerd"
 PAGE = (ROOT / "docs" / "coexistence.md").read_text()
 RECORDED = yaml.safe_load((ROOT / "tests" / "recorded" / "distributions.yml").read_text())
 
@@ -40,16 +51,36 @@ def test_values_of_the_operator_have_keys_of_its_chart() -> None:
     assert values["operator.runtimeClass"] == runtime.NAME
 
 
-def test_the_runtime_of_kubespray_is_the_role_s() -> None:
+def rendered(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the runtime that Kubespray writes for an entry of containerd_additional_runtimes."""
+    spec = found.get("base_runtime_spec")
+    return {
+        "runtime_type": found["type"],
+        "runtime_engine": found["engine"],
+        "runtime_root": found["root"],
+        **({"base_runtime_spec": f"/etc/containerd/{spec}"} if spec else {}),
+        "options": {key: yaml.safe_load(value) for key, value in found["options"].items()},
+    }
+
+
+def test_the_role_leaves_the_runtime_of_kubespray_as_it_is() -> None:
+    """Otherwise both would write the file in turn, each with a restart of containerd."""
     (block,) = re.findall(r"```yaml\n(containerd_additional_runtimes:.*?)```", PAGE, re.DOTALL)
     (found,) = yaml.safe_load(block)["containerd_additional_runtimes"]
-    keys = settings.runtime_keys(
-        3, systemd_cgroup=True, default=None, enable_cdi=False, keep_runc=None
-    )
-    ours = keys["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]["runtimes"][found["name"]]
-    assert found["type"] == ours["runtime_type"]
-    options = {key: yaml.safe_load(value) for key, value in found["options"].items()}
-    assert options == ours["options"]
+    document = tomllib.loads((CONFIG_FILES / "05-kubespray-v3.toml").read_text())
+    cri = document["plugins"]["io.containerd.cri.v1.runtime"]
+    cri["containerd"]["runtimes"][found["name"]] = rendered(found)
+    effective = containerd.parse_effective(document, "2.4.2")
+    engine = {
+        "path": "/usr/local/bin/containerd",
+        "runtimes": effective.runtimes,
+        "default_runtime": effective.default_runtime,
+        "cdi_enabled": effective.cdi_enabled,
+    }
+    assert engine["runtimes"]["runc"]["base_runtime_spec"] == tools.MARKS["Kubespray"]
+    node = merge(DONE, {"tools": ["Kubespray"], "engines": {"containerd": engine}})
+    made = plan("nvidia_container_runtime", merge(node, {"ours": {"edits": []}}))
+    assert (made["steps"], made["refusals"]) == ([], [])
 
 
 def test_the_page_names_what_the_roles_recognise() -> None:

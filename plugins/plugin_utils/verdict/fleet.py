@@ -104,8 +104,7 @@ def _gives_gpus_by_default(host: Host) -> bool:
     engine, node = host.planned.get("engine"), host.planned.get("node")
     if engine == DOCKER:
         return True
-    found = (node or {}).get("engines", {}).get(engine) or {}
-    return found.get("default_runtime") == runtime.NAME
+    return node is not None and strategy.default_runtime(engine, node) == runtime.NAME
 
 
 def ask(host: Host) -> Question | None:

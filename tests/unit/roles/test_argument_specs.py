@@ -140,6 +140,10 @@ def example() -> dict[str, Any]:
     return found
 
 
+# Others only change its default.
+NOT_FOLLOWING = {"nvidia_container_runtime_envvar"}
+
+
 def settable() -> dict[str, dict[str, Any]]:
     """Return what belongs into an inventory.
 
@@ -149,6 +153,7 @@ def settable() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for role in ROLES:
         derived = {name for name, value in defaults(role).items() if is_template(value)}
+        derived -= NOT_FOLLOWING
         found |= {
             name: option
             for name, option in options(role).items()

@@ -8,8 +8,8 @@ image sets NVIDIA_VISIBLE_DEVICES=all, as CUDA images do. The mutating policy se
 `void` in every container that requests no GPU. The validating policy rejects what else leads past
 the device plugin. They need no server of their own.
 
-The first value of the variable decides, and `void` is the only one that means nothing at all: an
-old image (CUDA_VERSION, no NVIDIA_REQUIRE_CUDA) means all GPUs if the variable is not set.
+The first value of the variable decides. `void` and an empty one mean nothing at all: an old image
+(CUDA_VERSION, no NVIDIA_REQUIRE_CUDA) means all GPUs if the variable is not set.
 
 Source: tests/recorded/isolation.yml; https://kubernetes.io/docs/reference/access-authn-authz/
 mutating-admission-policy/ and validating-admission-policy/. The laboratory runs both.
@@ -22,6 +22,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import MANAGED_BY, MANAGER
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import operators
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.manifest import (
     HANDLER,
 )
@@ -42,6 +44,7 @@ MUTATING, VALIDATING = "MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"
 # What each policy needs of the cluster: v1 of its kind, without feature gates.
 NEEDS = {MUTATING: "1.36", VALIDATING: "1.30"}
 
+_MODE = "metal.gpu/guard"  # annotation: what the policy does, enforce or warn
 _API = "admissionregistration.k8s.io/v1"
 _LISTS = ("containers", "initContainers", "ephemeralContainers")
 # Ephemeral containers are added by an update of their own; the others cannot change.
@@ -73,13 +76,15 @@ def manifests(
     """
     found: list[Manifest] = []
     if mutates:
-        found += _pair(MUTATING, exempt, _mutation(resources), {})
-    actions = ["Deny"] if denies else ["Warn", "Audit"]
+        found += _pair(MUTATING, exempt, _mutation(resources), {}, "enforce")
+    actions, mode = (["Deny"], "enforce") if denies else (["Warn", "Audit"], "warn")
     validation = {"validations": _validations(resources, handler)}
-    return found + _pair(VALIDATING, exempt, validation, {"validationActions": actions})
+    return found + _pair(VALIDATING, exempt, validation, {"validationActions": actions}, mode)
 
 
-def _pair(kind: str, exempt: Iterable[str], spec: Values, binding: Values) -> list[Manifest]:
+def _pair(
+    kind: str, exempt: Iterable[str], spec: Values, binding: Values, mode: str
+) -> list[Manifest]:
     """Return a policy and its binding. Without a binding, a policy has no effect."""
     selector = {
         "key": "kubernetes.io/metadata.name",
@@ -96,13 +101,13 @@ def _pair(kind: str, exempt: Iterable[str], spec: Values, binding: Values) -> li
         **spec,
     }
     return [
-        _object(kind, policy),
-        _object(f"{kind}Binding", {"policyName": NAME, **binding}),
+        _object(kind, policy, mode),
+        _object(f"{kind}Binding", {"policyName": NAME, **binding}, mode),
     ]
 
 
-def _object(kind: str, spec: Values) -> Manifest:
-    metadata = {"name": NAME, "labels": LABELS}
+def _object(kind: str, spec: Values, mode: str) -> Manifest:
+    metadata = {"name": NAME, "labels": LABELS, "annotations": {_MODE: mode}}
     return {"apiVersion": _API, "kind": kind, "metadata": metadata, "spec": spec}
 
 
@@ -173,15 +178,17 @@ def _every(predicate: str) -> str:
 def _validations(resources: Sequence[str], handler: str) -> list[Values]:
     foreign = (
         f"(!has(c.env) || c.env.all(e, e.name != '{VARIABLE}' || "
-        "(has(e.value) && e.value == 'void')))"
+        # The API server drops an empty value, so that of a valueFrom looks the same.
+        "(!has(e.valueFrom) && (!has(e.value) || e.value in ['', 'void']))))"
     )
     mounts = f"(!has(c.volumeMounts) || c.volumeMounts.all(m, !m.mountPath.contains('{_MOUNTS}')))"
     # The device plugin gives a container its variable; one in the pod has precedence.
     rules = [
         (
             _every(foreign),
-            f"only the device plugin sets {VARIABLE}: a container with another value than void "
-            f"would get GPUs that it does not request. Remove the variable from the pod. {_REMEDY}",
+            f"only the device plugin names GPUs in {VARIABLE}. A container may leave it out, or "
+            "set it to void: with another value, it may see GPUs that it does not request. "
+            f"{_REMEDY}",
         ),
         (
             _every(mounts),
@@ -196,6 +203,7 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
         (
             f"!({_IS_NEW}) || !has(object.spec.runtimeClassName) || "
             f"object.spec.runtimeClassName != {json.dumps(handler)} || "
+            "(has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0) || "
             + " || ".join(
                 f"(has(object.spec.{name}) && object.spec.{name}.exists(c, "
                 f"{_requests('c', resources)}))"
@@ -215,14 +223,14 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
 
 def plan_guard(plan: Plan[Data], observed: Observed, desired: Desired) -> None:
     """Plan the policies: those to apply come first, before the pods that they are about."""
-    data, wish = plan.data, desired["guard"]
-    found = observed["policies"] or {}
+    data, wish = plan.data, str(desired["guard"])
+    found, is_new = observed["policies"] or {}, False
     if wish == "auto":
         is_needed = any(member["gives_gpus_by_default"] for member in observed["members"])
         # The nodes of this run may be others than those that need it.
-        is_kept = any(map(_own, found.values()))
-        is_wanted = is_kept or (is_needed and not data["is_adopted"])
-        wish = "enforce" if is_wanted else "none"
+        wish = _mode(found)
+        if wish == "none" and is_needed and not data["is_adopted"]:
+            wish, is_new = "enforce", True
     if wish == "none":
         data["removed"] = removed(found)
         return
@@ -235,18 +243,40 @@ def plan_guard(plan: Plan[Data], observed: Observed, desired: Desired) -> None:
     if lacking:
         needs = " and ".join(f"{kind} (Kubernetes {NEEDS[kind]})" for kind in lacking)
         plan.notice("GUARD_UNSUPPORTED", kinds=needs)
+    exempt = _exempt(data, observed, desired)
     wanted = manifests(
         mutates=wish == "enforce",
         denies=wish == "enforce",
-        exempt=[*desired["guard_exempt_namespaces"], desired["namespace"]],
+        exempt=exempt,
         resources=desired["guard_resources"],
         handler=desired["runtime_class"] or HANDLER,
     )
     served = [one for one in wanted if one["kind"].removesuffix("Binding") not in lacking]
+    if is_new and served:
+        plan.notice("GUARD_NEW", namespaces=", ".join(sorted(exempt)))
     applied = [one for one in served if not _is_there(one, found)]
     data["manifests"] = [*applied, *data["manifests"]]
     kept = {one["kind"] for one in served}
     data["removed"] = [one for one in removed(found) if one["kind"] not in kept]
+
+
+def _mode(found: Mapping[str, list[Object] | None]) -> str:
+    """Return what the policies of this role do now. Their bindings are not listed."""
+    ours = [one for policies in found.values() for one in _own(policies)]
+    if _own(found.get(MUTATING)) or any(
+        section(one, "metadata", "annotations").get(_MODE) == "enforce" for one in ours
+    ):
+        return "enforce"
+    return "warn" if ours else "none"
+
+
+def _exempt(data: Data, observed: Observed, desired: Desired) -> set[str]:
+    """Return the namespaces whose pods the policies leave alone.
+
+    The device plugin sees all GPUs without a request, and so do pods of the GPU Operator.
+    """
+    plugin = {desired["namespace"], data["used"]["namespace"]}
+    return {*desired["guard_exempt_namespaces"], *plugin, *operators.namespaces(observed)}
 
 
 def removed(found: Mapping[str, list[Object] | None]) -> list[Manifest]:

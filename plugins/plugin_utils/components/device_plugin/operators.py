@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Does the GPU Operator install a driver or a toolkit on the nodes of this run? No I/O.
+"""Where does the GPU Operator run, and does it install a driver or a toolkit on nodes? No I/O.
 
-Its DaemonSets are known by NVIDIA's images, from any registry: their names and labels change
-between versions. Source: tests/recorded/distributions.yml.
+Its DaemonSets are known by their owner. Those that install something are known by NVIDIA's images,
+from any registry: their names and labels change between versions.
+Source: tests/recorded/distributions.yml.
 """
 
 from __future__ import annotations
@@ -20,6 +21,20 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
 
 # What an image installs, by the end of its name, and the value that turns it off.
 IMAGES = {"/container-toolkit": "toolkit.enabled", "nvidia/driver": "driver.enabled"}
+OWNERS = "nvidia.com/"  # the API group of its ClusterPolicy
+
+
+def namespaces(observed: Observed) -> set[str]:
+    """Return the namespaces in which the Operator runs pods, which see GPUs without a request."""
+    return {
+        daemonset["metadata"]["namespace"]
+        for daemonset in observed["daemonsets"]
+        if any(
+            str(owner.get("apiVersion")).startswith(OWNERS)
+            for owner in daemonset["metadata"].get("ownerReferences") or ()
+        )
+        or any(map(_value, _images(section(daemonset, "spec", "template", "spec"))))
+    }
 
 
 def installers(observed: Observed) -> Iterator[tuple[Object, str, list[str]]]:

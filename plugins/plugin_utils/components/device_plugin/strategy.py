@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from posixpath import basename
 from typing import NamedTuple, TypedDict
 
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import text
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import is_newer
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
@@ -93,26 +94,33 @@ def facts(engine: str | None, node: Node, *, is_pending: bool) -> Facts:
     containerd, docker = node["engines"]["containerd"], node["engines"]["docker"]
     if engine == engines.DOCKER:
         versions = {engine: docker["version"], "cri-dockerd": docker["cri_dockerd"]["version"]}
-        runtimes = {name: one["binary"] for name, one in docker["runtimes"].items()}
-        counts, cdi, default = docker["installed"], docker["cdi_enabled"], docker["default_runtime"]
+        counts, cdi = docker["installed"], docker["cdi_enabled"]
     elif engine == engines.CONTAINERD:
         versions = {engine: containerd["version"]}
-        runtimes = {name: one["binary"] for name, one in containerd["runtimes"].items()}
         counts, cdi = containerd["installed"], containerd["cdi_enabled"]
-        default = containerd["default_runtime"]
     elif engine == engines.CRIO:
         crio = node["engines"]["crio"]
         versions = {engine: crio["version"]}
-        runtimes = {name: one["binary"] for name, one in crio["runtimes"].items()}
-        counts, cdi, default = crio["installed"], True, crio["default_runtime"]
+        counts, cdi = crio["installed"], True
     else:
         return {"versions": {}, "cdi": None, "default": None}
     if is_pending or not counts:
         return {"versions": versions, "cdi": None, "default": None}
-    # NVIDIA's runtime can have another name.
-    binary = runtimes.get(default or "") or ""
-    is_nvidia = basename(binary) == basename(runtime.PROGRAM)
-    return {"versions": versions, "cdi": cdi, "default": runtime.NAME if is_nvidia else default}
+    return {"versions": versions, "cdi": cdi, "default": default_runtime(engine, node)}
+
+
+def default_runtime(engine: str | None, node: Node) -> str | None:
+    """Return the default runtime of an engine, and `nvidia` if that is NVIDIA's by another name.
+
+    nvidia-container-runtime.legacy and .cdi read the environment of the container, too.
+    """
+    default = text(node, "engines", engine or "", "default_runtime")
+    binary = basename(
+        text(node, "engines", engine or "", "runtimes", default or "", "binary") or ""
+    )
+    program = basename(runtime.PROGRAM)
+    is_nvidia = binary == program or binary.startswith(f"{program}.")
+    return runtime.NAME if is_nvidia else default
 
 
 def decide(member: Member, desired: str) -> Decision:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -50,6 +51,42 @@ def test_work_is_what_any_plan_has() -> None:
     report = fleet.report(host(planned(plans={"nvidia_driver": DRIFT})))
     assert report["work"] == ["nvidia_driver"]
     assert report["node_name"] == ""  # from the plan of preflight, which is not there
+
+
+def with_default(name: str, binary: str) -> dict[str, Any]:
+    node = copy.deepcopy(NODE)
+    engine = node["engines"]["containerd"]
+    engine["default_runtime"] = name
+    engine["runtimes"] = {name: {**engine["runtimes"]["nvidia"], "binary": binary}}
+    return planned(node=node)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(with_default("runc", ""), False, id="runc"),
+        pytest.param(planned(engine="docker"), True, id="Docker"),
+        pytest.param(planned(node=None), False, id="not observed"),
+        pytest.param(with_default("nvidia", "/usr/bin/nvidia-container-runtime"), True, id="name"),
+        pytest.param(
+            with_default("gpu", "/usr/bin/nvidia-container-runtime"), True, id="another name"
+        ),
+        pytest.param(
+            with_default("nvidia-legacy", "/usr/bin/nvidia-container-runtime.legacy"), True,
+            id="of another mode",
+        ),
+        pytest.param(with_default("kata", "/usr/bin/kata-runtime"), False, id="of others"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("steps", [DRIFT, {**DRIFT, "steps": []}], ids=["pending", "done"])
+def test_whether_an_image_can_choose_its_gpus(
+    found: dict[str, Any], steps: dict[str, Any], *, expected: bool
+) -> None:
+    """Judged by the program, and also while the run is about to change the engine."""
+    one = host({**found, "plans": {"nvidia_container_runtime": steps}})
+    assert fleet.report(one)["gives_gpus_by_default"] is expected
+    if found["node"]:
+        assert fleet.member(one)["gives_gpus_by_default"] is expected
 
 
 def test_notices_that_no_role_shows() -> None:

@@ -71,6 +71,10 @@ def policy(**labels: str) -> dict[str, Any]:
 
 NONE: dict[str, Any] = {MUTATING: [], VALIDATING: []}
 OURS = {MUTATING: [policy(**guard.LABELS)], VALIDATING: [policy(**guard.LABELS)]}
+WARNS = {MUTATING: [], VALIDATING: [policy(**guard.LABELS)]}
+WARNS[VALIDATING][0]["metadata"]["annotations"] = {"metal.gpu/guard": "warn"}
+DENIES = copy.deepcopy(WARNS) | {MUTATING: None}
+DENIES[VALIDATING][0]["metadata"]["annotations"] = {"metal.gpu/guard": "enforce"}
 OTHERS = {MUTATING: [{"metadata": {"name": "another"}}], VALIDATING: []}
 OLD = {MUTATING: None, VALIDATING: []}
 OLDER = {MUTATING: None, VALIDATING: None}
@@ -88,6 +92,8 @@ def kinds(objects: list[dict[str, Any]]) -> list[str]:
         pytest.param("containerd", "auto", OTHERS, [], [], id="of others"),
         pytest.param("containerd", "auto", OURS, ALL, [], id="needed by other nodes"),
         pytest.param("containerd", "enforce", NONE, ALL, [], id="wanted"),
+        pytest.param("docker", "auto", WARNS, VALIDATES, [], id="still only looked at"),
+        pytest.param("docker", "enforce", WARNS, ALL, [], id="looked at, and then wanted"),
         pytest.param("docker", "warn", NONE, VALIDATES, [], id="warn"),
         pytest.param("docker", "warn", OURS, VALIDATES, ALL[1::-1], id="no longer enforced"),
         pytest.param("docker", "none", NONE, [], [], id="not wanted"),
@@ -106,6 +112,31 @@ def test_when_it_is_there(
     assert kinds(made["data"]["removed"]) == removed
 
 
+@pytest.mark.parametrize(
+    ("found", "wish", "actions"),
+    [
+        pytest.param(WARNS, "auto", ["Warn", "Audit"], id="a look at what it would reject"),
+        pytest.param(WARNS, "enforce", ["Deny"], id="the end of the look"),
+        pytest.param(DENIES, "auto", ["Deny"], id="1.30"),
+        pytest.param(OURS, "auto", ["Deny"], id="1.36"),
+    ],
+)
+def test_auto_keeps_what_the_policies_do(found: Any, wish: str, actions: list[str]) -> None:
+    made = plan(policies=found, guard=wish)
+    (binding,) = (one for one in made["data"]["manifests"] if one["kind"] == f"{VALIDATING}Binding")
+    assert binding["spec"]["validationActions"] == actions
+    mode = "enforce" if actions == ["Deny"] else "warn"
+    assert binding["metadata"]["annotations"] == {"metal.gpu/guard": mode}
+    assert "GUARD_NEW" not in [one["code"] for one in made["notices"]]
+
+
+def test_a_new_guard_is_announced_with_what_it_leaves_alone() -> None:
+    (notice,) = plan(guard_exempt_namespaces=["kube-system", "ops"])["notices"]
+    assert notice["code"] == "GUARD_NEW"
+    assert "in all namespaces but kube-system, ops" in notice["message"]
+    assert plan("containerd")["notices"] == plan(guard="enforce")["notices"] == []
+
+
 def test_the_plugin_comes_after_what_is_about_its_pods() -> None:
     made = plan()
     assert made["data"]["manifests"][-1]["kind"] == "DaemonSet"
@@ -116,20 +147,71 @@ def test_default_runtime_of_containerd_needs_it_too() -> None:
     assert kinds(made["data"]["manifests"]) == ALL
 
 
-def test_an_adopted_plugin_is_guarded_only_on_demand() -> None:
-    container = {"image": "nvidia/k8s-device-plugin:1"}
+def daemonset(namespace: str, image: str, **metadata: Any) -> dict[str, Any]:
     folder = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
-    theirs = {
-        "metadata": {"namespace": "gpu", "name": "theirs"},
+    return {
+        "metadata": {"namespace": namespace, "name": "theirs", **metadata},
         "spec": {
             "selector": {"matchLabels": {"app": "theirs"}},
-            "template": {"spec": {"containers": [container], "volumes": [folder]}},
+            "template": {"spec": {"containers": [{"image": image}], "volumes": [folder]}},
         },
     }
+
+
+def exempt(made: Any) -> list[list[str]]:
+    """Return the exempt namespaces of each policy."""
+    rules = [
+        rule
+        for found in made["data"]["manifests"]
+        if found["kind"] in (MUTATING, VALIDATING)
+        for rule in found["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+    ]
+    assert all((rule["key"], rule["operator"]) == (OF_NAMESPACE, "NotIn") for rule in rules)
+    return [rule["values"] for rule in rules]
+
+
+OF_NAMESPACE = "kubernetes.io/metadata.name"
+PLUGIN = "nvidia/k8s-device-plugin:1"
+
+
+def test_an_adopted_plugin_is_guarded_only_on_demand() -> None:
+    theirs = daemonset("gpu", PLUGIN)
     for wish, expected in (("auto", []), ("enforce", ALL)):
         made = plan(daemonsets=[theirs], foreign="adopt", guard=wish)
         assert made["data"]["is_adopted"] is True
         assert [one["kind"] for one in made["data"]["manifests"]] == expected
+
+
+@pytest.mark.parametrize("wish", ["auto", "enforce"])
+def test_the_namespace_of_an_adopted_plugin_is_exempt(wish: str) -> None:
+    made = plan(daemonsets=[daemonset("gpu", PLUGIN)], policies=OURS, foreign="adopt", guard=wish)
+    assert exempt(made) == [["gpu", "kube-system"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(
+            daemonset(
+                "operator", "dcgm-exporter:1", ownerReferences=[{"apiVersion": "nvidia.com/v1"}]
+            ),
+            ["kube-system", "operator"],
+            id="of a ClusterPolicy",
+        ),
+        pytest.param(
+            daemonset("operator", "mirror.example/nvidia/k8s/container-toolkit:v1.20.0"),
+            ["kube-system", "operator"],
+            id="that installs the toolkit",
+        ),
+        pytest.param(
+            daemonset("team", "dcgm-exporter:1", ownerReferences=[{"apiVersion": "apps/v1"}]),
+            ["kube-system"],
+            id="of somebody else",
+        ),
+    ],
+)
+def test_namespaces_of_the_operator_are_exempt(found: Any, expected: list[str]) -> None:
+    assert exempt(plan(daemonsets=[found])) == [expected] * 2
 
 
 def test_teardown_takes_it_and_nothing_of_others() -> None:
@@ -148,7 +230,8 @@ def test_teardown_takes_it_and_nothing_of_others() -> None:
     ],
 )
 def test_a_cluster_that_is_too_old_is_named_with_what_it_lacks(policies: Any, kinds: str) -> None:
-    (notice,) = plan(policies=policies)["notices"]
+    notice, *announced = plan(policies=policies)["notices"]
+    assert [one["code"] for one in announced] == (["GUARD_NEW"] if policies is OLD else [])
     assert notice["code"] == "GUARD_UNSUPPORTED"
     assert f"does not have {kinds} in version v1" in notice["message"]
     assert plan("containerd", policies=policies)["notices"] == []
@@ -175,14 +258,7 @@ def test_a_list_that_is_forbidden_stops_only_who_needs_it() -> None:
 
 def test_the_namespace_of_the_plugin_is_always_exempt() -> None:
     made = plan(namespace="gpu", guard_exempt_namespaces=["ops", "ops"])
-    for found in made["data"]["manifests"]:
-        if found["kind"] in (MUTATING, VALIDATING):
-            (rule,) = found["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
-            assert rule == {
-                "key": "kubernetes.io/metadata.name",
-                "operator": "NotIn",
-                "values": ["gpu", "ops"],
-            }
+    assert exempt(made) == [["gpu", "ops"]] * 2
 
 
 def test_versions_are_those_that_are_recorded() -> None:
@@ -190,15 +266,30 @@ def test_versions_are_those_that_are_recorded() -> None:
     assert rows == guard.NEEDS
 
 
-def test_the_only_value_that_is_let_through_means_nothing() -> None:
-    rows = {row["what"]: row["value"] for row in RECORD["variable"]["rows"]}
-    assert rows["void"] == "nothing"
-    assert rows["not set with CUDA_VERSION and without NVIDIA_REQUIRE_CUDA"] == "all"
-    mutation, *_rest = guard.manifests(
+def guards() -> tuple[Any, Any]:
+    """Return the specifications of both policies."""
+    mutation, _binding, validation, _its = guard.manifests(
         mutates=True, denies=True, exempt=[], resources=["nvidia.com/gpu"], handler="nvidia"
     )
-    (patch,) = mutation["spec"]["mutations"]
+    return mutation["spec"], validation["spec"]
+
+
+def test_values_that_are_let_through_mean_nothing() -> None:
+    rows = {row["what"]: row["value"] for row in RECORD["variable"]["rows"]}
+    assert rows["void"] == rows[""] == "nothing"
+    assert rows["not set with CUDA_VERSION and without NVIDIA_REQUIRE_CUDA"] == "all"
+    mutation, validation = guards()
+    (patch,) = mutation["mutations"]
     assert "'value': 'void'" in patch["jsonPatch"]["expression"]
+    rule = validation["validations"][0]
+    assert "!has(e.valueFrom) && (!has(e.value) || e.value in ['', 'void'])" in rule["expression"]
+    assert "A container may leave it out, or set it to void" in rule["message"]
+
+
+def test_a_claim_of_a_dra_driver_is_a_request() -> None:
+    _mutation, validation = guards()
+    (rule,) = (one for one in validation["validations"] if "RuntimeClass" in one["message"])
+    assert "|| (has(object.spec.resourceClaims) && size(" in rule["expression"]
 
 
 def test_a_policy_that_is_as_it_should_be_is_not_applied_again() -> None:

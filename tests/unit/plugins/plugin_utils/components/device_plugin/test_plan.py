@@ -229,7 +229,7 @@ OUR_CLASS = runtime_class("nvidia", **MARKS)
         pytest.param([runtime_class("other")], {"runtime_class": ""}, False, [], id="not wanted"),
         pytest.param(
             [runtime_class("other")], {"members": [DOCKER]},
-            False, [], id="not wanted under Docker",
+            False, ["GUARD_NEW"], id="not wanted under Docker",
         ),
     ],
 )  # fmt: skip
