@@ -156,7 +156,7 @@ def _reason(
         reasons.append(f"its runtime nvidia runs {found['binary'] or 'the program nvidia'}")
     if _is_ours(engine):
         keys = {"monitor_path": found["monitor"], "runtime_root": found["root"]}
-        differing = [key for key, value in keys.items() if value != wanted.get(key)]
+        differing = [key for key, value in keys.items() if (value or None) != wanted.get(key)]
         if differing:
             names = " and ".join(differing)
             reasons.append(f"its runtime nvidia has another {names} than its default runtime")

@@ -324,6 +324,11 @@ def test_crio_that_is_still_to_come() -> None:
             [],
             id="a later table of another tool that does the same",
         ),
+        pytest.param(
+            crio(runtimes={"nvidia": {**NVIDIA, "root": ""}, "crun": {"root": ""}}),
+            [],
+            id="CRI-O prints the keys that its default runtime lacks",
+        ),
     ],
 )
 def test_drift(changes: dict[str, Any], steps: list[str]) -> None:
