@@ -1891,10 +1891,10 @@ gpu_node:
         edits:
           description: >-
             Files that M(metal.gpu.config_document) edited and can restore, each with its C(path)
-            and the C(actor) of the edits. Each of the C(changes) has the C(key) path and the value
-            C(before), V(null) for none. C(untouched) is whether the file has not changed since
-            then. C(original_sha256) is the SHA-256 of its content without the edits. C(error) is
-            why the history cannot be read, and so the edits cannot be undone.
+            and the C(actor) of the edits. Each of the C(changes) has the C(key) path and the values
+            C(before) and C(after), V(null) for none. C(untouched) is whether the file has not
+            changed since then. C(error) is why the history cannot be read, and so the edits cannot
+            be undone.
           type: list
           elements: dict
         packages:
@@ -1914,8 +1914,8 @@ gpu_node:
             changes:
               - key: [default-runtime]
                 before: null
+                after: nvidia
             untouched: true
-            original_sha256: 44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a
             error: null
         packages:
           nvidia_driver:

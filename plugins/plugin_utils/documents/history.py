@@ -10,7 +10,6 @@ text. No function does I/O.
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit as documents
@@ -150,6 +149,7 @@ class Change(TypedDict):
 
     key: list[str]  # the path to the value
     before: object  # None: there was none
+    after: object  # None: the edit removed it
 
 
 class Summary(NamedTuple):
@@ -157,7 +157,6 @@ class Summary(NamedTuple):
 
     changes: tuple[Change, ...] = ()
     untouched: bool = False  # no one else edited the file since
-    original_sha256: str | None = None  # of the content without the edits; None: no file
     error: str | None = None  # why the changes are unknown
 
 
@@ -175,9 +174,7 @@ def summarize(path: str, stored: str, content: str | None) -> Summary:
     except DocumentError as error:
         return Summary(error=str(error))
     untouched = _lines(history.written) == _lines(content)
-    before = history.original
-    digest = None if before is None else sha256(before.encode(errors="replace")).hexdigest()
-    return Summary(tuple(changes(original, written)), untouched, digest)
+    return Summary(tuple(changes(original, written)), untouched)
 
 
 def original(stored: str, content: str | None) -> str | None:
@@ -194,10 +191,10 @@ def original(stored: str, content: str | None) -> str | None:
 def changes(
     original: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[Change]:
-    """Yield the key path of each different value, with its former value (None: no key)."""
+    """Yield the key path of each different value, with both values (None: no key)."""
     for key in [*original, *(key for key in written if key not in original)]:
         before, after = original.get(key), written.get(key)
         if isinstance(after, dict) and isinstance(before, dict | None):
             yield from changes(before or {}, after, (*path, key))
         elif not same(before, after):
-            yield {"key": [*path, key], "before": before}
+            yield {"key": [*path, key], "before": before, "after": after}

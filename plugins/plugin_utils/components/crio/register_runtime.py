@@ -114,11 +114,12 @@ def register_runtime(
 def _list_of_admin(node: Node) -> list[str] | None:
     """Return the list of runtimes that the admin wrote for CRI-O; None if there is none."""
     found = node["toolkit"]["runtimes"]
+    # The role edits other keys of the file, too, so the file can differ from what was written here.
     is_ours = any(
-        edit["path"] == nvidia_driver.TOOLKIT_CONFIG
-        and edit["actor"] == actor(EDITS)
-        and edit["untouched"]
+        change["key"] == [*_LOW_LEVEL] and change["after"] == found
         for edit in node["ours"]["edits"]
+        if edit["path"] == nvidia_driver.TOOLKIT_CONFIG and edit["actor"] == actor(EDITS)
+        for change in edit["changes"]
     )
     known = [one.path for one in settings.low_level(node["engines"]["crio"])]
     return found if found and found[0] in known and not is_ours else None

@@ -148,10 +148,18 @@ def test_a_state_of_old_has_no_language():
     ("original", "written", "expected"),
     [
         pytest.param({"a": 1}, {"a": 1}, [], id="none"),
-        pytest.param({}, {"a": {"b": 1}}, [{"key": ["a", "b"], "before": None}], id="added"),
-        pytest.param({"a": "x"}, {"a": "y"}, [{"key": ["a"], "before": "x"}], id="replaced"),
-        pytest.param({"a": {"b": 1}}, {}, [{"key": ["a"], "before": {"b": 1}}], id="removed"),
-        pytest.param({"a": [1]}, {"a": [1, 2]}, [{"key": ["a"], "before": [1]}], id="list"),
+        pytest.param(
+            {}, {"a": {"b": 1}}, [{"key": ["a", "b"], "before": None, "after": 1}], id="added"
+        ),
+        pytest.param(
+            {"a": "x"}, {"a": "y"}, [{"key": ["a"], "before": "x", "after": "y"}], id="replaced"
+        ),
+        pytest.param(
+            {"a": {"b": 1}}, {}, [{"key": ["a"], "before": {"b": 1}, "after": None}], id="removed"
+        ),
+        pytest.param(
+            {"a": [1]}, {"a": [1, 2]}, [{"key": ["a"], "before": [1], "after": [1, 2]}], id="list"
+        ),
     ],
 )
 def test_changes(original, written, expected):

@@ -268,8 +268,13 @@ def test_list_of_the_admin_stays() -> None:
     assert table["runtime_root"] == "/run/runc"
 
 
-def test_list_of_this_role_follows_the_default_runtime() -> None:
-    node = merge(merge(DONE, crio(default_runtime="runc")), edits(TOOLKIT_CONFIG))
+@pytest.mark.parametrize("untouched", [True, False], ids=["alone", "with the role's other keys"])
+def test_list_of_this_role_follows_the_default_runtime(*, untouched: bool) -> None:
+    ours = edits(TOOLKIT_CONFIG, (["nvidia-container-runtime", "runtimes"], ["runc", "crun"]))
+    (edit,) = ours["ours"]["edits"]
+    edit["changes"][0]["after"] = [CRUN, RUNC]
+    edit["untouched"] = untouched
+    node = merge(merge(DONE, crio(default_runtime="runc")), ours)
     planned = plan(RUNTIME, node)
     assert planned["data"]["crio_low_level"] == [RUNC, CRUN]
     assert names(planned) == REGISTER

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files
@@ -38,9 +36,8 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
             {
                 "path": path,
                 "actor": actor,
-                "changes": [{"key": ["plugins", "cri", "a"], "before": None}],
+                "changes": [{"key": ["plugins", "cri", "a"], "before": None, "after": 1}],
                 "untouched": True,
-                "original_sha256": hashlib.sha256(b"").hexdigest(),
                 "error": None,
             }
         ],
@@ -63,7 +60,7 @@ EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
         pytest.param(
             "/etc/docker/daemon.json",
             remember(History(EMOJI, EMOJI.replace("runc", "nvidia"), EMOJI, language="json")),
-            [{"key": ["default-runtime"], "before": "runc"}],
+            [{"key": ["default-runtime"], "before": "runc", "after": "nvidia"}],
             None,
             id="emoji-escape",
         ),
@@ -71,14 +68,14 @@ EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
             "/etc/docker/daemon.json",
             '{"version": 1, "pasts": [{"original": "{}", "written": "{\\"a\\": 1}", '
             '"before": "{}", "directories": []}]}',
-            [{"key": ["a"], "before": None}],
+            [{"key": ["a"], "before": None, "after": 1}],
             None,
             id="without-language-by-suffix",
         ),
         pytest.param(
             "/etc/cni/conf",
             remember(History("a: 1\n", "a: 2\n", "a: 1\n", language="yaml")),
-            [{"key": ["a"], "before": 1}],
+            [{"key": ["a"], "before": 1, "after": 2}],
             None,
             id="without-suffix-by-language",
         ),
