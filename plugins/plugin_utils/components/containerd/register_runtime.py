@@ -132,8 +132,8 @@ def _reason(engine: Containerd, desired: runtime.Desired, *, is_default_ours: bo
     reasons = []
     if found["binary"] != runtime.PROGRAM:
         reasons.append(f"its runtime nvidia runs {found['binary'] or 'runc'}")
-    like = settings.model(engine, is_default_ours=is_default_ours)
-    name = "runc" if is_default_ours else engine["default_runtime"] or "runc"
+    name = settings.model(engine, is_default_ours=is_default_ours)
+    like = engine["runtimes"].get(name)
     if found["systemd_cgroup"] != (like is not None and like["systemd_cgroup"]):
         reasons.append(f"its runtimes {name} and nvidia differ in SystemdCgroup")
     if like and like["base_runtime_spec"] not in ("", found["base_runtime_spec"]):

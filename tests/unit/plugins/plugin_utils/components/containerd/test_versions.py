@@ -268,6 +268,22 @@ def test_default_runtime_of_the_admin_is_the_model():
     assert registered(made)["options"]["SystemdCgroup"] is True
 
 
+@pytest.mark.parametrize("kind", ["io.containerd.runsc.v1", "io.containerd.kata.v2"])
+def test_default_runtime_of_another_type_is_no_model(kind):
+    """It has no SystemdCgroup, and the limits of its containers are its own."""
+    other = runtime(type=kind, systemd_cgroup=False, base_runtime_spec="/srv/other.json")
+    engine = {"default_runtime": "other", "runtimes": {"other": other}}
+    made = plan("nvidia_container_runtime", merge(DONE, {"engines": {"containerd": engine}}))
+    assert (codes(made), names(made)) == ([], [])
+    made = register(engine)
+    assert registered(made)["options"]["SystemdCgroup"] is True
+    assert "base_runtime_spec" not in registered(made)
+    wrong = {"nvidia": runtime(systemd_cgroup=False), "other": other}
+    node = merge(DONE, {"engines": {"containerd": {**engine, "runtimes": wrong}}})
+    reasons = [one["reason"] for one in plan("nvidia_container_runtime", node)["steps"]]
+    assert "its runtimes runc and nvidia differ in SystemdCgroup" in reasons[0]
+
+
 def test_node_whose_admin_made_nvidia_the_default_is_left_alone():
     """Amazon's nodes: nvidia is the only runtime in the file."""
     theirs = runtime(binary="/usr/bin/nvidia-container-runtime")
