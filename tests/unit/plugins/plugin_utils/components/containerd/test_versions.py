@@ -180,6 +180,25 @@ def test_two_tools_that_set_the_runtime_are_named(config, expected, binary):
     assert "10-first" not in refusal["message"]
 
 
+@pytest.mark.parametrize("row", RECORD["import_order"]["rows"], ids=str)
+def test_files_that_containerd_reads_after_ours_are_named(row):
+    """Ours is in the first imported folder, whether it is there already or not."""
+    files = [f"/etc/containerd/{name}" for name in row["files"]]
+    ours = f"/etc/containerd/{row['imports'][0]}".replace("*", "99-metal-gpu")
+    theirs = {"type": settings.RUNTIME_TYPE, "binary": "/opt/other", "systemd_cgroup": True}
+    for there in (files, [name for name in files if name != ours]):
+        made = register(
+            {
+                "config": {**IMPORTS, "imports": row["imports"], "imported_nvidia": there},
+                "runtimes": {"nvidia": {**theirs, "base_runtime_spec": ""}},
+            }
+        )
+        assert made["data"]["config"]["path"] == ours
+        is_later = f"/etc/containerd/{row['counts']}" != ours
+        assert codes(made) == ["CONTAINERD_RUNTIME_CONTESTED"] * is_later
+        assert all(row["counts"] in one["message"] for one in made["refusals"])
+
+
 def test_another_tool_with_the_same_runtime_is_no_contest():
     made = plan(
         "nvidia_container_runtime",
