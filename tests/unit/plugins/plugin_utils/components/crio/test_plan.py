@@ -135,6 +135,7 @@ def test_change_that_crio_has_not_read_can_be_undone() -> None:
 
 
 OF_TOOL = "/etc/crio/crio.conf.d/99-nvidia.toml"
+OF_OPERATOR = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
 
 
 @pytest.mark.parametrize(
@@ -306,7 +307,7 @@ def test_crio_that_is_still_to_come() -> None:
     ("changes", "steps"),
     [
         pytest.param(
-            crio(runtimes={"nvidia": {**NVIDIA, "binary": "/usr/local/nvidia/toolkit/x"}}),
+            crio(runtimes={"nvidia": {**NVIDIA, "binary": "/opt/nvidia-container-runtime"}}),
             ["Register the NVIDIA runtime with CRI-O", "Restart CRI-O"],
             id="another program",
         ),
@@ -360,11 +361,27 @@ def test_default_runtime_nvidia_of_the_admin_stays() -> None:
     [
         pytest.param(
             crio(
-                runtimes={"nvidia": {**NVIDIA, "binary": "/usr/local/nvidia/toolkit/x"}},
+                runtimes={"nvidia": {**NVIDIA, "binary": "/opt/nvidia-container-runtime"}},
                 config={"files": [OF_TOOL], "runtime_files": {"nvidia": [OF_TOOL]}},
             ),
             ["CRIO_DROP_IN_REPLACED"],
-            id="a later file of the operator",
+            id="a later file of another tool",
+        ),
+        pytest.param(
+            crio(
+                runtimes={"nvidia": {**NVIDIA, "binary": OF_OPERATOR}},
+                config={"files": [OF_TOOL], "runtime_files": {"nvidia": [OF_TOOL]}},
+            ),
+            ["OPERATOR_TOOLKIT", "CRIO_DROP_IN_REPLACED"],
+            id="a later file of the GPU Operator",
+        ),
+        pytest.param(
+            crio(
+                runtimes={"nvidia": {**NVIDIA, "binary": OF_OPERATOR}},
+                config={"runtime_files": {"nvidia": ["/etc/crio/crio.conf.d/99-gpu.conf"]}},
+            ),
+            ["OPERATOR_TOOLKIT"],
+            id="an earlier file of the GPU Operator",
         ),
         pytest.param(
             crio(runtimes={"crun": {"monitor": None}, "runc": {"binary": "runc"}}),
