@@ -1891,10 +1891,10 @@ gpu_node:
         edits:
           description: >-
             Files that M(metal.gpu.config_document) edited and can restore, each with its C(path)
-            and the C(actor) of the edits. Each of the C(changes) has the C(key) path and the values
-            C(before) and C(after), V(null) for none. C(untouched) is whether the file has not
-            changed since then. C(error) is why the history cannot be read, and so the edits cannot
-            be undone.
+            and the C(actor) of the edits. Each of the C(changes) has the C(key) path, the value
+            C(before), V(null) for none, and C(kept), whether the file still has the value that the
+            edit wrote. C(untouched) is whether the file has not changed since then. C(error) is why
+            the history cannot be read, and so the edits cannot be undone.
           type: list
           elements: dict
         packages:
@@ -1914,7 +1914,7 @@ gpu_node:
             changes:
               - key: [default-runtime]
                 before: null
-                after: nvidia
+                kept: true
             untouched: true
             error: null
         packages:

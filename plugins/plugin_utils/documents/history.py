@@ -149,7 +149,7 @@ class Change(TypedDict):
 
     key: list[str]  # the path to the value
     before: object  # None: there was none
-    after: object  # None: the edit removed it
+    kept: bool  # the file still has the value that the edit wrote
 
 
 class Summary(NamedTuple):
@@ -174,7 +174,16 @@ def summarize(path: str, stored: str, content: str | None) -> Summary:
     except DocumentError as error:
         return Summary(error=str(error))
     untouched = _lines(history.written) == _lines(content)
-    return Summary(tuple(changes(original, written)), untouched)
+    current = written if untouched else _read(content, language)
+    return Summary(tuple(changes(original, written, current)), untouched)
+
+
+def _read(content: str | None, language: Language) -> Mapping[str, object]:
+    """Return the content of a file; nothing if it cannot be parsed."""
+    try:
+        return documents.read(content or "", language).content
+    except DocumentError:
+        return {}
 
 
 def original(stored: str, content: str | None) -> str | None:
@@ -189,12 +198,19 @@ def original(stored: str, content: str | None) -> str | None:
 
 
 def changes(
-    original: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()
+    original: Mapping[str, Any],
+    written: Mapping[str, Any],
+    current: Mapping[str, Any],
+    path: tuple[str, ...] = (),
 ) -> Iterator[Change]:
-    """Yield the key path of each different value, with both values (None: no key)."""
+    """Yield the key path of each different value, with its former value (None: no key).
+
+    The written value can be a secret, so a change only tells whether the file still has it.
+    """
     for key in [*original, *(key for key in written if key not in original)]:
-        before, after = original.get(key), written.get(key)
+        before, after, now = original.get(key), written.get(key), current.get(key)
         if isinstance(after, dict) and isinstance(before, dict | None):
-            yield from changes(before or {}, after, (*path, key))
+            found = now if isinstance(now, dict) else {}
+            yield from changes(before or {}, after, found, (*path, key))
         elif not same(before, after):
-            yield {"key": [*path, key], "before": before, "after": after}
+            yield {"key": [*path, key], "before": before, "kept": same(now, after)}

@@ -116,7 +116,7 @@ def _list_of_admin(node: Node) -> list[str] | None:
     found = node["toolkit"]["runtimes"]
     # The role edits other keys of the file, too, so the file can differ from what was written here.
     is_ours = any(
-        change["key"] == [*_LOW_LEVEL] and change["after"] == found
+        change["key"] == [*_LOW_LEVEL] and change["kept"]
         for edit in node["ours"]["edits"]
         if edit["path"] == nvidia_driver.TOOLKIT_CONFIG and edit["actor"] == actor(EDITS)
         for change in edit["changes"]

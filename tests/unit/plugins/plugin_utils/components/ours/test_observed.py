@@ -36,7 +36,7 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
             {
                 "path": path,
                 "actor": actor,
-                "changes": [{"key": ["plugins", "cri", "a"], "before": None, "after": 1}],
+                "changes": [{"key": ["plugins", "cri", "a"], "before": None, "kept": True}],
                 "untouched": True,
                 "error": None,
             }
@@ -60,7 +60,7 @@ EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
         pytest.param(
             "/etc/docker/daemon.json",
             remember(History(EMOJI, EMOJI.replace("runc", "nvidia"), EMOJI, language="json")),
-            [{"key": ["default-runtime"], "before": "runc", "after": "nvidia"}],
+            [{"key": ["default-runtime"], "before": "runc", "kept": False}],
             None,
             id="emoji-escape",
         ),
@@ -68,14 +68,14 @@ EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
             "/etc/docker/daemon.json",
             '{"version": 1, "pasts": [{"original": "{}", "written": "{\\"a\\": 1}", '
             '"before": "{}", "directories": []}]}',
-            [{"key": ["a"], "before": None, "after": 1}],
+            [{"key": ["a"], "before": None, "kept": False}],
             None,
             id="without-language-by-suffix",
         ),
         pytest.param(
             "/etc/cni/conf",
             remember(History("a: 1\n", "a: 2\n", "a: 1\n", language="yaml")),
-            [{"key": ["a"], "before": 1, "after": 2}],
+            [{"key": ["a"], "before": 1, "kept": False}],
             None,
             id="without-suffix-by-language",
         ),
