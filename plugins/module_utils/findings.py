@@ -516,10 +516,16 @@ DOCKER_OPTION_TAKEN (refusal): {path} has other values than docker_ce_daemon_opt
 Remedy: set the variable to the values of the file, or remove these keys from the file; the role
   changed no setting
 
+DOCKER_DATA_MOVES (refusal): with docker_ce_daemon_options, the installed Docker would look for its
+  containers, images or volumes elsewhere, and start without them: {keys}
+Remedy: give these keys the values that Docker uses now, or leave out those that the role has never
+  written; docs/troubleshooting.md says how to move the data
+
 DOCKER_OPTIONS_WAIT (notice): changes of {keys} need a restart of Docker, so the role does not make
   them
 Remedy: set `docker_ce_restart_ok: true` when the containers of the node may stop; with
-  `live-restore`, they keep running
+  `live-restore`, they keep running, except after a change of Docker's network, such as `bip` or
+  `default-address-pools`
 
 DOCKER_PROXY_TAKEN (refusal): {path} sets {name} to another value than docker_ce_proxy
 Remedy: set docker_ce_proxy to the value of the file, or remove the setting from the file; the role
@@ -600,6 +606,11 @@ DROP_IN_FORMER (refusal): the drop-in {path} has the format of containerd 1, wit
 Remedy: move its settings to `version = 3` and plugins."io.containerd.cri.v1.runtime", or delete the
   file if `nvidia-ctk` or the GPU Operator wrote it
 
+DROP_IN_BEFORE_UPGRADE (notice): the drop-in {path} has the format of containerd {found}, with which
+  {name} does not start once it contains containerd 2
+Remedy: nothing to do now; before you upgrade {name} to 1.36, move its settings to `version = 3` and
+  plugins."io.containerd.cri.v1.runtime"
+
 RUNTIME_NOT_DETECTED (refusal): {name} ({unit}) does not have the settings that are asked for, and
   the role cannot add them: {evidence}
 Remedy: upgrade {name}, or let the template of {path} extend the built-in one as the document below
@@ -642,6 +653,11 @@ CDI_FILE_OUTDATED (notice): in the CDI specification {path}, {evidence}, so cont
   by it do not start or cannot use CUDA
 Remedy: write the file again with the program that wrote it, such as
   `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
+
+CDI_MIG_EMPTY (notice): {gpus}: MIG mode is on and there is no MIG instance, so the role does not
+  generate the CDI specification; NVIDIA's generator fails without an instance
+Remedy: create the MIG instances first, for example with the tool that created them before, and run
+  again; or switch MIG off with `nvidia-smi -mig 0`
 
 CDI_DEVICE_TWICE (notice): the CDI specifications {paths} both have {names}, so container engines
   use neither of them

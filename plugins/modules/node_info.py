@@ -1379,6 +1379,9 @@ gpu_node:
             data_root:
               description: Directory of its containers and images.
               type: str
+            storage_driver:
+              description: Its storage driver, or the name of its snapshotter. V(null) if unknown.
+              type: str
             containers:
               description: >-
                 Running containers, with C(id) and C(name). The kubelet created those that are
@@ -1475,6 +1478,14 @@ gpu_node:
                   description: >-
                     Files that have a table of a runtime, by its name. The last one counts.
                   type: dict
+                without_monitor:
+                  description: >-
+                    Those of C(runtime_files) whose table has no C(monitor_path), although the
+                    runtime needs one.
+                  type: dict
+                monitor:
+                  description: The monitor of all runtimes (C(conmon)) according to the files.
+                  type: str
                 defaults:
                   description: >-
                     The default runtime, by the file that chooses it. The last one counts.
@@ -1606,6 +1617,7 @@ gpu_node:
               binary: runc
           live_restore: false
           data_root: /var/lib/docker
+          storage_driver: overlay2
           containers:
             - id: 8d3f7a1c2b4e
               name: registry
@@ -1643,6 +1655,8 @@ gpu_node:
             exists: false
             files: []
             runtime_files: {}
+            without_monitor: {}
+            monitor: null
             defaults: {}
             error: null
             obstacles: {}
@@ -1891,10 +1905,10 @@ gpu_node:
         edits:
           description: >-
             Files that M(metal.gpu.config_document) edited and can restore, each with its C(path)
-            and the C(actor) of the edits. Each of the C(changes) has the C(key) path, the value
-            C(before), V(null) for none, and C(kept), whether the file still has the value that the
-            edit wrote. C(untouched) is whether the file has not changed since then. C(error) is why
-            the history cannot be read, and so the edits cannot be undone.
+            and the C(actor) of the edits. Each of the C(changes) has the C(key) path and the value
+            C(before) and the fingerprint of the value C(after), each V(null) for none. C(untouched)
+            is whether the file has not changed since then. C(error) is why the history cannot be
+            read, and so the edits cannot be undone.
           type: list
           elements: dict
         packages:
@@ -1914,7 +1928,7 @@ gpu_node:
             changes:
               - key: [default-runtime]
                 before: null
-                kept: true
+                after: 2f914dea2e9754b2924f4f0d36eaec29df2ca64b4b1d59c4de27e4c93f4936e5
             untouched: true
             error: null
         packages:

@@ -161,6 +161,11 @@ def data_root(
     return given or value_of(flags, "--data-root", "--graph", "-g") or DEFAULT_DATA_ROOT
 
 
+def storage_driver(document: Mapping[str, object], info: Mapping[str, object] | None) -> str | None:
+    """Return the storage driver of the running engine, else the one of the file; None: unknown."""
+    return text(info, "Driver") or text(document, "storage-driver") or None
+
+
 def live_restore(document: Mapping[str, object], info: Mapping[str, object] | None) -> bool:
     """Return whether containers keep running while the engine is stopped."""
     source, key = (info, "LiveRestoreEnabled") if info else (document, "live-restore")

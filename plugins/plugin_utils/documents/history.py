@@ -13,7 +13,11 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit as documents
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import DocumentError, same
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
+    DocumentError,
+    fingerprint,
+    same,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -149,7 +153,7 @@ class Change(TypedDict):
 
     key: list[str]  # the path to the value
     before: object  # None: there was none
-    kept: bool  # the file still has the value that the edit wrote
+    after: str | None  # the fingerprint of the new value; None: the edit removed it
 
 
 class Summary(NamedTuple):
@@ -174,16 +178,7 @@ def summarize(path: str, stored: str, content: str | None) -> Summary:
     except DocumentError as error:
         return Summary(error=str(error))
     untouched = _lines(history.written) == _lines(content)
-    current = written if untouched else _read(content, language)
-    return Summary(tuple(changes(original, written, current)), untouched)
-
-
-def _read(content: str | None, language: Language) -> Mapping[str, object]:
-    """Return the content of a file; nothing if it cannot be parsed."""
-    try:
-        return documents.read(content or "", language).content
-    except DocumentError:
-        return {}
+    return Summary(tuple(changes(original, written)), untouched)
 
 
 def original(stored: str, content: str | None) -> str | None:
@@ -198,19 +193,13 @@ def original(stored: str, content: str | None) -> str | None:
 
 
 def changes(
-    original: Mapping[str, Any],
-    written: Mapping[str, Any],
-    current: Mapping[str, Any],
-    path: tuple[str, ...] = (),
+    original: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[Change]:
-    """Yield the key path of each different value, with its former value (None: no key).
-
-    The written value can be a secret, so a change only tells whether the file still has it.
-    """
+    """Yield the key path of each different value, what was there and what is."""
     for key in [*original, *(key for key in written if key not in original)]:
-        before, after, now = original.get(key), written.get(key), current.get(key)
+        before, after = original.get(key), written.get(key)
         if isinstance(after, dict) and isinstance(before, dict | None):
-            found = now if isinstance(now, dict) else {}
-            yield from changes(before or {}, after, found, (*path, key))
+            yield from changes(before or {}, after, (*path, key))
         elif not same(before, after):
-            yield {"key": [*path, key], "before": before, "kept": same(now, after)}
+            then = fingerprint(after) if key in written else None
+            yield {"key": [*path, key], "before": before, "after": then}

@@ -9,6 +9,7 @@ import json
 import re
 from collections import Counter
 from difflib import SequenceMatcher
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -110,6 +111,11 @@ _canonical = json.JSONEncoder(sort_keys=True, default=repr)
 
 def canonical(value: Any) -> str:
     return _canonical.encode(value)
+
+
+def fingerprint(value: Any) -> str:
+    """Return what two equal values share. A value itself can be a secret."""
+    return sha256(canonical(value).encode()).hexdigest()
 
 
 def differences(before: Any, after: Any, path: Path = ()) -> Iterator[Path]:

@@ -15,6 +15,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import gpu_uuid
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import name_gpu
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.health_words import is_empty
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.state import works
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
@@ -57,10 +58,13 @@ def plan_cdi(plan: Plan[NoData], node: Node) -> None:
     """Plan the specification, and the service that writes it at boot."""
     reason = generation_reason(node)
     refused = _condition_reason(node, reason)
-    plan.step(DROP_IN, refused)
-    plan.step(
-        GENERATE, reason or ("the service runs only with the new condition" if refused else None)
-    )
+    if (empty := _empty(node)) and (reason or refused):
+        # The generator would fail. The drop-in waits, too: its step reloads the service's unit.
+        plan.notice("CDI_MIG_EMPTY", gpus=", ".join(empty))
+    else:
+        plan.step(DROP_IN, refused)
+        reason = reason or ("the service runs only with the new condition" if refused else None)
+        plan.step(GENERATE, reason)
     for path, error in node["cdi"]["errors"].items():
         if path not in _SPECIFICATIONS:
             plan.notice("CDI_FILE_INVALID", error=error)
@@ -135,6 +139,17 @@ def _unsplit(node: Node) -> dict[str, str]:
             elif path in _SPECIFICATIONS and not has_parts and not _parts(listed, index):
                 found.setdefault(path, f"{name_gpu(gpu)} is missing, and its MIG mode is on")
     return found
+
+
+def _empty(node: Node) -> list[str]:
+    """Return all usable GPUs, if none of them has anything that a specification could list.
+
+    This is how a node with MIG comes up, before something creates its instances again.
+    """
+    usable = [gpu for _index, gpu in _indexed(node)]
+    empty = {gpu["pci_address"] for gpu in node["health"]["gpus"] if is_empty(gpu)}
+    is_all = all(gpu["pci_address"] in empty for gpu in usable)
+    return [name_gpu(gpu) for gpu in usable] if is_all else []
 
 
 def _parts(listed: Iterable[str], index: str) -> list[str]:

@@ -4,9 +4,10 @@
 """May an unprivileged container choose its GPUs by its environment?
 
 By default, NVIDIA's runtime gives all GPUs to a container with NVIDIA_VISIBLE_DEVICES=all. With
-containerd, that is every pod with the RuntimeClass `nvidia` and such an image. Two settings stop
-it: the runtime ignores the variable, and takes requests from mounts of /dev/null instead, which
-need a hostPath. The device plugin of this collection has both, so it works with either.
+containerd or CRI-O, that is every pod with the RuntimeClass `nvidia` and such an image. Two
+settings stop it: the runtime ignores the variable, and takes requests from mounts of /dev/null
+instead, which need a hostPath. The device plugin of this collection has both, so it works with
+either.
 
 Source: tests/recorded/isolation.yml
 """

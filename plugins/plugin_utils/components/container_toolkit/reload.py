@@ -47,12 +47,23 @@ def _users(node: Node) -> Iterator[str]:
         yield from docker["made_with"].get(runtime.NAME, ())
     by_docker = has_docker and docker["default_runtime"] == runtime.NAME
     ours = containerd["runtimes"].get(runtime.NAME)
+    # Without CDI, a pod that names the runtime by its RuntimeClass has its GPUs by the hook, too.
     by_containerd = (
-        containerd["default_runtime"] == runtime.NAME
+        (containerd["default_runtime"] == runtime.NAME or containerd["cdi_enabled"] is False)
         and ours is not None
         and bool(ours["systemd_cgroup"])
     )
-    if by_docker or by_containerd:
+    if by_docker or by_containerd or _is_crio_affected(node):
         for user in node["device_users"] or ():
             if user["pod"]:
                 yield f"pod {user['pod']} ({user['command']})"
+
+
+def _is_crio_affected(node: Node) -> bool:
+    """Tell whether CRI-O gives GPUs by the hook: that of NVIDIA's runtime, or one of its own."""
+    engine = node["engines"]["crio"]
+    has_hook = any(hook["always"] is not False for hook in engine["hooks"])
+    # The kubelet has the same driver of control groups. Unset, it is systemd in CRI-O.
+    is_systemd = node["cgroup"]["driver"] in (None, _SYSTEMD)
+    uses_hook = engine["default_runtime"] == runtime.NAME or has_hook
+    return bool(engine["running"]) and is_systemd and uses_hook

@@ -71,13 +71,14 @@ def register_runtime(
     engine = node["engines"]["containerd"]
     plan.data |= {"distribution": _restarted(node, home), "config": None, "change": None}
     refuse_config(plan, node)
-    for path in home["former_drop_ins"]:
-        plan.refuse("DROP_IN_FORMER", path=path, name=home["name"])
     version = known_version(plan, engines.CONTAINERD, engine)
+    is_old = version is not None and release(version) < release(SINCE)
+    for path in home["former_drop_ins"]:
+        if is_old:  # the running containerd needs this format
+            plan.notice("DROP_IN_BEFORE_UPGRADE", path=path, found=version, name=home["name"])
+        else:
+            plan.refuse("DROP_IN_FORMER", path=path, name=home["name"])
     if version is None:
-        return
-    if release(version) < release(SINCE):
-        plan.refuse("DISTRIBUTION_TOO_OLD", found=version, expected=SINCE, name=home["name"])
         return
     former = {
         key: before
@@ -88,6 +89,13 @@ def register_runtime(
     reason = _reason(
         engine, desired, is_default_ours=bool(former), is_found_at_start=is_found_at_start
     )
+    restart = f"{home['name']} reads its settings only when it starts" if reason else None
+    if is_found_at_start:
+        restart = f"{home['name']} looks for the NVIDIA runtime only when it starts"
+    restart = restart or _unread_reason(engine)
+    if restart and is_old:  # a node without work is left alone
+        plan.refuse("DISTRIBUTION_TOO_OLD", found=version, expected=SINCE, name=home["name"])
+        return
     if reason:
         edit = _edit(engine, home, version, desired, former)
         if edit is None:
@@ -99,10 +107,7 @@ def register_runtime(
     if reason and _applies_itself(home):
         plan.step(AWAIT, f"{home['name']} watches {home['watched']}")
         return
-    restart = f"{home['name']} reads its settings only when it starts" if reason else None
-    if is_found_at_start:
-        restart = f"{home['name']} looks for the NVIDIA runtime only when it starts"
-    _plan_restart(plan, home, desired, restart or _unread_reason(engine))
+    _plan_restart(plan, home, desired, restart)
 
 
 def _restarted(node: Node, home: Home) -> Restarted:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
+from ansible_collections.metal.gpu.plugins.module_utils.read import containerd, nvidia_driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     embedded,
@@ -167,7 +167,12 @@ def _reason(engine: Containerd, desired: runtime.Desired, *, is_default_ours: bo
 def unregister_runtime(plan: Plan[Data], node: Node) -> None:
     """Plan to restore the files that register_runtime changed."""
     engine = node["engines"]["containerd"]
-    edits = [path for path in edited(node, runtime.ROLE) if path.endswith(".toml")]
+    # The same actor sets the isolation in the toolkit's own file, which containerd does not read.
+    edits = [
+        path
+        for path in edited(node, runtime.ROLE)
+        if path.endswith(".toml") and path != nvidia_driver.TOOLKIT_CONFIG
+    ]
     plan.data["containerd_edits"] = edits
     if edits:
         refuse_config(plan, node)

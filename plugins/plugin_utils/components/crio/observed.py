@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import sections, text
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import text
 from ansible_collections.metal.gpu.plugins.module_utils.read import crio, systemd
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
@@ -26,6 +26,8 @@ class Config(TypedDict):
     exists: bool | None
     files: list[str]  # in the order in which CRI-O reads them
     runtime_files: dict[str, list[str]]  # those that have a table of a runtime, by its name
+    without_monitor: dict[str, list[str]]  # of these, those whose table needs a monitor
+    monitor: str | None  # of every runtime, according to the files
     defaults: dict[str, str]  # the default runtime, by the file that chooses it
     error: str | None
     obstacles: dict[str, str]  # why a file must not be edited, by path
@@ -112,14 +114,19 @@ def _config(raw: Raw, files: Mapping[str, Document], source: list[str]) -> Confi
     errors = [raw.read_error(file) for file in raw.unread(*crio.CONFIG_PATTERNS)]
     errors += [document.error for document in files.values() if document.error]
     runtime_files: dict[str, list[str]] = {}
+    without_monitor: dict[str, list[str]] = {}
     for path, document in files.items():
-        for name in sections(document.content, "crio", "runtime", "runtimes"):
+        for name, runtime in crio.parse_effective([document.content]).runtimes.items():
             runtime_files.setdefault(name, []).append(path)
+            if (runtime["type"] or "") in crio.OCI and not runtime["monitor"]:
+                without_monitor.setdefault(name, []).append(path)
     return {
         "path": crio.CONFIG,
         "exists": raw.file_exists(crio.CONFIG),
         "files": list(files),
         "runtime_files": runtime_files,
+        "without_monitor": without_monitor,
+        "monitor": crio.parse_effective(one.content for one in files.values()).monitor,
         "defaults": {
             path: default
             for path, document in files.items()

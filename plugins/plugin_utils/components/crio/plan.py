@@ -4,19 +4,21 @@
 """Does the node have a CRI-O that a kubelet can use?
 
 Installs CRI-O if it is missing. An existing CRI-O stays the admin's: the plan only starts it, or
-restarts it with the configuration that it has not read yet.
+restarts it with a change of this collection that it has not read yet.
 """
 
 from __future__ import annotations
 
-from ansible_collections.metal.gpu.plugins.module_utils.read.crio import OCI
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed import Crio
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.next_start import (
+    refuse_fatal_start,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.packages import (
     OURS,
     PACKAGE,
     packages,
     source,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.settings import DROP_IN
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.shapes import (
     Data,
     Desired,
@@ -80,41 +82,21 @@ def refuse_openshift(plan: Plan[NoData], node: Node) -> None:
 
 
 def refuse_config(plan: Plan[NoData], node: Node) -> None:
-    """Refuse a configuration that CRI-O cannot read, or with which it cannot start."""
-    engine = node["engines"]["crio"]
-    if error := engine["config"]["error"]:
+    """Refuse a configuration that CRI-O cannot read."""
+    if error := node["engines"]["crio"]["config"]["error"]:
         plan.refuse("CRIO_CONFIG_INVALID", error=error)
-        return
-    if engine["running"] or not engine["installed"]:
-        return
-    default, config = engine["default_runtime"], engine["config"]
-    if default and default not in engine["runtimes"] and config["defaults"]:
-        path = [*config["defaults"]][-1]
-        missing = f"no file has [crio.runtime.runtimes.{default}]"
-        error = f"{path}: default_runtime is {default}, but {missing}"
-        plan.refuse("CRIO_CONFIG_INVALID", error=error)
-    for name in _without_monitor(engine):
-        files = engine["config"]["runtime_files"].get(name, [])
-        plan.refuse("CRIO_MONITOR_MISSING", runtime=name, path=", ".join(files[-1:]))
 
 
-def _without_monitor(engine: Crio) -> list[str]:
-    """Return the runtimes for which CRI-O looks for conmon in PATH, where it is not."""
-    if engine["monitor"] or engine["monitor_in_path"]:
-        return []
-    return [
-        name
-        for name, runtime in engine["runtimes"].items()
-        if (runtime["type"] or "") in OCI and not runtime["monitor"]
-    ]
-
-
-def unread_reason(engine: Crio) -> str | None:
+def unread_reason(node: Node) -> str | None:
     """Return why a correctly configured CRI-O must be restarted.
 
-    An earlier run may have stopped between the change and the restart.
+    An earlier run may have stopped between the change and the restart. A file that somebody else
+    changed waits for the next start: they may have reloaded CRI-O, or not want a restart now.
     """
-    unread = ", ".join(engine["changed_since_start"])
+    ours = {DROP_IN, *(edit["path"] for edit in node["ours"]["edits"])}
+    unread = ", ".join(
+        path for path in node["engines"]["crio"]["changed_since_start"] if path in ours
+    )
     return f"{unread} changed after CRI-O started; containers keep running" if unread else None
 
 
@@ -152,7 +134,9 @@ def _plan_installed(plan: Plan[Data], node: Node) -> None:
         plan.step(START, "CRI-O is not running")
     else:
         plan.data["change"] = unread_change(node)
-        plan.step(RESTART, unread_reason(engine))
+        plan.step(RESTART, unread_reason(node))
+    if plan.has_step(START, RESTART):
+        refuse_fatal_start(plan, engine)
 
 
 def _plan_absent(plan: Plan[Data], node: Node) -> None:

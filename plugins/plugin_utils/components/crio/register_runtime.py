@@ -5,10 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import is_newer
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import hooks, settings
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.next_start import (
+    DropIn,
+    refuse_fatal_start,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed import Crio
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.plan import (
     RESTART_REASON,
@@ -22,6 +28,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
     Edit,
@@ -108,7 +115,19 @@ def register_runtime(
     plan.data["crio_hooks"] = off
     ours: Change = {"path": settings.DROP_IN, "actor": actor(EDITS)}
     plan.data["crio_change"] = ours if reason else unread_change(node)
-    plan.step(RESTART, RESTART_REASON if reason or off else unread_reason(engine))
+    plan.step(RESTART, RESTART_REASON if reason or off else unread_reason(node))
+    if plan.has_step(RESTART) or not engine["running"]:
+        refuse_fatal_start(plan, engine, _drop_in(engine, desired, former) if reason else None)
+
+
+def _drop_in(
+    engine: Crio, desired: runtime.Desired, former: Mapping[tuple[str, ...], object]
+) -> DropIn:
+    """Return what the drop-in has after this plan."""
+    if desired["default"]:
+        return DropIn(has_table=True, default=runtime.NAME)
+    found = engine["config"]["defaults"].get(settings.DROP_IN)
+    return DropIn(has_table=True, default=None if _DEFAULT in former else found)
 
 
 def _list_of_admin(node: Node) -> list[str] | None:
@@ -116,7 +135,7 @@ def _list_of_admin(node: Node) -> list[str] | None:
     found = node["toolkit"]["runtimes"]
     # The role edits other keys of the file, too, so the file can differ from what was written here.
     is_ours = any(
-        change["key"] == [*_LOW_LEVEL] and change["kept"]
+        change["key"] == [*_LOW_LEVEL] and change["after"] == fingerprint(found)
         for edit in node["ours"]["edits"]
         if edit["path"] == nvidia_driver.TOOLKIT_CONFIG and edit["actor"] == actor(EDITS)
         for change in edit["changes"]
@@ -197,3 +216,6 @@ def unregister_runtime(plan: Plan[Data], node: Node) -> None:
     plan.step(UNREGISTER, f"this role changed {', '.join(edits)}")
     read = [path for path in edits if path != nvidia_driver.TOOLKIT_CONFIG]
     plan.step(RESTART, RESTART_REASON if read and engine["running"] else None)
+    if plan.has_step(RESTART):
+        is_ours = settings.DROP_IN in edits
+        refuse_fatal_start(plan, engine, DropIn(has_table=False, default=None) if is_ours else None)

@@ -28,7 +28,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 DROP_IN = f"{DROP_INS}/99-metal-gpu.conf"
 # Older versions cannot read CDI specifications of version 0.7.0, which the toolkit writes.
 CDI_SINCE = "1.30.0"
-_BUILT_IN = ("crun", "runc")  # in the order of CRI-O's own preference
+BUILT_IN = ("crun", "runc")  # in the order of CRI-O's own preference
 
 
 class LowLevel(NamedTuple):
@@ -44,7 +44,7 @@ def low_level(engine: Crio) -> list[LowLevel]:
     Where NVIDIA's runtime is the default one, that is what the other files choose.
     """
     chosen = [name for name in engine["config"]["defaults"].values() if name != runtime.NAME]
-    names = (engine["default_runtime"], *chosen[-1:], *_BUILT_IN)
+    names = (engine["default_runtime"], *chosen[-1:], *BUILT_IN)
     found = {
         name: engine["runtimes"][name]
         for name in names

@@ -106,6 +106,7 @@ class Docker(Program):
     runtimes: dict[str, docker.Runtime]
     live_restore: bool | None
     data_root: str | None
+    storage_driver: str | None
     containers: list[Running]
     made_with: dict[str, list[str]]
     interrupted: list[Container]
@@ -224,6 +225,7 @@ def _docker(raw: Raw) -> Docker:
         "runtimes": effective.runtimes if effective else {},
         "live_restore": docker.live_restore(document.content, info) if installed else None,
         "data_root": docker.data_root(document.content, flags, info) if installed else None,
+        "storage_driver": docker.storage_driver(document.content, info) if installed else None,
         "containers": _running(raw),
         "made_with": _made_with(raw),
         "interrupted": _interrupted(raw, answers=bool(info)),

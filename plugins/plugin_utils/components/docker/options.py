@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import settings
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import data, settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import ROLE
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
     Data,
@@ -22,11 +22,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import (
     Key,
-    fingerprint,
     key_text,
     leaves,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     NoData,
     Plan,
@@ -87,11 +87,14 @@ def refuse_options(plan: Plan[NoData], node: Node, desired: Desired) -> None:
                 expected="other keys of daemon.json",
                 role=ROLE,
             )
-    ours = _ours(node)
+    ours, changes = _ours(node), _changes(node, wanted)
+    moves = data.moves(node["engines"]["docker"], changes.merge, changes.remove)
+    if moves:
+        plan.refuse("DOCKER_DATA_MOVES", keys=", ".join(moves.values()))
     taken = [
         _text(key)
         for key in wanted
-        if key not in ours and _differs(config["values"], key, wanted[key])
+        if key not in {*ours, *moves} and _differs(config["values"], key, wanted[key])
     ]
     if taken:
         plan.refuse("DOCKER_OPTION_TAKEN", path=config["path"], keys=", ".join(taken))
@@ -163,8 +166,9 @@ def plan_no_options(plan: Plan[Data], node: Node) -> None:
     paths = _edited(node)
     plan.data["option_edits"] = paths
     plan.step(RESTORE, f"this role changed {', '.join(paths)}" if paths else None)
-    if paths and not plan.data.get("packages") and node["engines"]["docker"]["running"]:
-        plan.notice("DOCKER_OPTIONS_OLD", keys=", ".join(map(_text, _ours(node))))
+    ours = _ours(node)
+    if ours and not plan.data.get("packages") and node["engines"]["docker"]["running"]:
+        plan.notice("DOCKER_OPTIONS_OLD", keys=", ".join(map(_text, ours)))
 
 
 def _edited(node: Node) -> list[str]:
@@ -173,13 +177,17 @@ def _edited(node: Node) -> list[str]:
 
 
 def _ours(node: Node) -> dict[Key, object]:
-    """Return what the role has written: the former values by key; None: the key is new."""
-    path = node["engines"]["docker"]["config"]["path"]
+    """Return what the role has written: the former values by key; None: the key is new.
+
+    A value that somebody else has changed since, or removed, is no longer the role's.
+    """
+    config = node["engines"]["docker"]["config"]
     return {
-        tuple(change["key"]): change["before"]
+        key: change["before"]
         for edit in node["ours"]["edits"]
-        if edit["actor"] == actor(ROLE) and edit["path"] == path
+        if edit["actor"] == actor(ROLE) and edit["path"] == config["path"]
         for change in edit["changes"]
+        if (key := tuple(change["key"])) and config["values"].get(key_text(key)) == change["after"]
     }
 
 

@@ -22,8 +22,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes
     Data,
     Desired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import fingerprint
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, Step
 
 WRITE = Step("proxy", "Write the proxy of Docker")

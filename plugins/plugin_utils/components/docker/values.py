@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 
 Key = tuple[str, ...]
 
@@ -19,11 +19,6 @@ def leaves(table: Mapping[str, object], path: Key = ()) -> Iterator[tuple[Key, o
             yield from leaves(value, (*path, str(key)))
         else:
             yield (*path, str(key)), value
-
-
-def fingerprint(value: object) -> str:
-    """Return what two equal values share. A value itself can be a secret."""
-    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def values_of(document: Mapping[str, object]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import socket_path
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Engine
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
@@ -44,12 +45,20 @@ def refuse_distribution(plan: Plan[NoData], node: Node) -> bool:
 
 
 def refuse_stopped_distribution(plan: Plan[NoData], node: Node) -> None:
-    """Refuse a distribution that does not run: it generates its settings only at its start."""
-    engine = node["engines"]["containerd"]
-    if engine["home"] and not engine["running"]:
-        plan.refuse(
-            "DISTRIBUTION_STOPPED", name=engine["home"]["name"], unit=engine["home"]["unit"]
-        )
+    """Refuse a distribution that does not run: it generates its settings only at its start.
+
+    One whose kubelet uses another engine runs no containerd of its own. `refuse` judges the engine.
+    A containerd at another socket is refused, because the observation has the distribution's own.
+    """
+    engine, endpoint = node["engines"]["containerd"], node["kubelet"]["endpoint"] or ""
+    home, own = engine["home"], engine["socket"] or ""
+    if home is None or engine["running"]:
+        return
+    if not endpoint or socket_path(endpoint) == socket_path(own):
+        plan.refuse("DISTRIBUTION_STOPPED", name=home["name"], unit=home["unit"])
+    elif choose(node, AUTO) == CONTAINERD:
+        found = f"{endpoint}, which is not the containerd of {home['name']}"
+        plan.refuse("ENGINE_UNSUPPORTED", found=found)
 
 
 def refuse(plan: Plan[NoData], node: Node, desired: Engine) -> None:

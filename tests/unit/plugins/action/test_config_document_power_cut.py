@@ -83,7 +83,8 @@ class Node:
             names = ("path", "actor", "history_dir")
             place = config_document.Place(*(module.params[name] for name in names))
             if "_write" not in args:
-                return config_document.read(place, sweep=True)
+                config_document.sweep(place, None)
+                return config_document.read(place)
             request = json.loads(args["_write"])
             is_cut = run_until(is_over, lambda: config_document.write(place, request, module))
             assert is_cut is (cut is not None)

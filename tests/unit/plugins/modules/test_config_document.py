@@ -51,7 +51,7 @@ def call(node, capsys):
 
 @pytest.fixture
 def write(call):
-    def run(before, after, *, path="etc/daemon.json", history_dir=None, **request):
+    def run(before, after, *, path="etc/daemon.json", history_dir=None, aside=None, **request):
         request = {
             "expected": digest(before),
             "content": encode(after),
@@ -66,6 +66,7 @@ def write(call):
             **request,
         }
         options = {"history_dir": history_dir} if history_dir else {}
+        options |= {"aside": aside} if aside else {}
         return call(path, _write=json.dumps(request), **options)
 
     return run
@@ -471,7 +472,7 @@ def test_new_file_is_aside_where_a_program_reads_every_file(write, node):
     result = write(None, b"new", path="etc/crio.conf.d/99-ours.conf", **options)
     assert result["changed"] is True
     candidate, *beside = seen.read_text().splitlines()
-    assert candidate.startswith(f"{node}/etc/.99-ours.conf.")
+    assert candidate.startswith(f"{node}/etc/.metal-gpu-")
     assert beside == []
     assert [path.name for path in folder.iterdir()] == ["99-ours.conf"]
     assert [path.name for path in (node / "etc").iterdir()] == ["crio.conf.d"]
@@ -481,3 +482,16 @@ def test_folder_aside_that_does_not_exist_changes_nothing(write, node):
     result = write(None, b"new", aside=str(node / "nowhere"))
     assert result["msg"].startswith("cannot write ")
     assert files(node) == []
+
+
+def test_what_a_killed_run_left_aside_goes(write, call, node):
+    (node / "etc/crio.conf.d").mkdir(parents=True, exist_ok=True)
+    aside = node / "etc"
+    path = "etc/crio.conf.d/99-ours.conf"
+    seen = node / "seen"
+    validate = ["sh", "-c", 'cp "$1" "$1.copy"; echo "$1" > "$2"', "sh", "%s", str(seen)]
+    write(None, b"new", path=path, aside=str(aside), validate=validate)
+    left = [one.name for one in aside.iterdir() if one.name.startswith(".metal-gpu-")]
+    assert len(left) == 1  # as if the process had been killed
+    call(path, aside=str(aside))
+    assert [one.name for one in aside.iterdir()] == ["crio.conf.d"]

@@ -90,6 +90,19 @@ def test_data_root(document, flags, info, expected):
 
 
 @pytest.mark.parametrize(
+    ("document", "info", "expected"),
+    [
+        pytest.param({"storage-driver": "zfs"}, {"Driver": "overlay2"}, "overlay2", id="asked"),
+        pytest.param({"storage-driver": "zfs"}, None, "zfs", id="file"),
+        pytest.param({"storage-driver": 1}, None, None, id="nonsense"),
+        pytest.param({}, None, None, id="unknown"),
+    ],
+)
+def test_storage_driver(document, info, expected):
+    assert docker.storage_driver(document, info) == expected
+
+
+@pytest.mark.parametrize(
     ("packages", "units", "expected"),
     [
         ({"nvidia-docker": "1.0.1-1"}, {}, True),

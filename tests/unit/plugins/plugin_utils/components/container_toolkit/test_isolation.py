@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit as documents
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    CRIO,
     DOCKER,
     DONE,
     VIRGIN,
@@ -108,6 +109,29 @@ def test_what_this_role_has_set(settings: Any, desired: Any, expected: set[str])
     found = node(DONE, OURS, {"toolkit": {"settings": settings}})
     found["ours"]["edits"] = [*found["ours"]["edits"], EDIT]
     assert slugs(found, **desired) == expected
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        pytest.param(DONE, id="containerd"),
+        pytest.param(DOCKER, id="Docker"),
+        pytest.param(CRIO, id="CRI-O"),
+        pytest.param(
+            merge(CRIO, {"engines": {"containerd": {"installed": True, "running": True}}}),
+            id="CRI-O with a containerd beside it",
+        ),
+    ],
+)
+def test_teardown_of_the_settings_leaves_the_engine(base: Any) -> None:
+    found = node(base, OURS)
+    found["ours"]["edits"] = [EDIT]
+    made = plan(ROLE, without_nulls(found), state="absent")
+    assert made["refusals"] == []
+    assert made["data"]["containerd_edits"] == []
+    steps = {step["slug"] for step in made["steps"]}
+    assert "accept" in steps
+    assert not [slug for slug in steps if slug.startswith(("unregister", "restart", "reload"))]
 
 
 def test_a_file_that_cannot_be_edited_is_refused() -> None:

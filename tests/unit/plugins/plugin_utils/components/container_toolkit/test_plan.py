@@ -1010,7 +1010,11 @@ def test_specification_is_not_compared_while_no_driver_works() -> None:
 def split_node(mode: str | None, names: list[str], path: str = SERVICES) -> dict[str, Any]:
     devices = DONE["nvml"]["devices"]
     reports = [
-        {"pci_address": gpu["pci_address"], "mig": mode if number == 0 else "Disabled"}
+        {
+            "pci_address": gpu["pci_address"],
+            "mig": mode if number == 0 else "Disabled",
+            "mig_instances": None,
+        }
         for number, gpu in enumerate(devices)
     ]
     names = [f"nvidia.com/gpu={name}" for name in names]
@@ -1050,3 +1054,50 @@ def test_specification_of_gpus_as_they_were(
     assert len(found) == len(steps)
     assert all(words in reason for words, reason in zip(steps, found, strict=True))
     assert len(said) == notices
+
+
+def with_instances(*counts: int | None, **cdi: Any) -> dict[str, Any]:
+    """Return a node with GPUs in MIG mode, and a CDI component that says what its files list."""
+    devices = DONE["nvml"]["devices"]
+    assert len(counts) == len(devices)
+    reports = [
+        {
+            "pci_address": gpu["pci_address"],
+            "mig": "Disabled" if count == -1 else "Enabled",
+            "mig_instances": count,
+        }
+        for gpu, count in zip(devices, counts, strict=True)
+    ]
+    return merge(DONE, {"health": {"gpus": reports}, "cdi": {"devices": [], "names": {}, **cdi}})
+
+
+OLD_DRIVER: dict[str, Any] = {
+    "devices": ["nvidia.com/gpu=all"],
+    "drivers": {SERVICES: ["535.261.03"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("node", "steps", "notices"),
+    [
+        pytest.param(with_instances(0, 0), [], ["CDI_MIG_EMPTY"], id="after a reboot"),
+        pytest.param(with_instances(0, 0, **OLD_DRIVER), [], ["CDI_MIG_EMPTY"], id="outdated"),
+        pytest.param(with_instances(2, 0), ["cdi"], [], id="an instance"),
+        pytest.param(with_instances(-1, 0), ["cdi"], [], id="a whole GPU"),
+        pytest.param(with_instances(None, 0), ["cdi"], [], id="not reported"),
+        pytest.param(
+            merge(with_instances(0, 0), OPEN), [], ["CDI_MIG_EMPTY"], id="a service to extend"
+        ),
+        pytest.param(
+            with_instances(0, 0, devices=["nvidia.com/gpu=all"]), [], [], id="nothing to generate"
+        ),
+    ],
+)
+def test_without_instances_nothing_is_generated(
+    node: dict[str, Any], steps: list[str], notices: list[str]
+) -> None:
+    """The generator would fail on a node that only waits for its instances."""
+    planned = plan(PLANNER, node)
+    assert planned["refusals"] == []
+    assert [step["slug"] for step in planned["steps"]] == steps
+    assert [one["code"] for one in planned["notices"] if "MIG" in one["code"]] == notices

@@ -39,6 +39,15 @@ def by_docker(cgroups: str, **engine: Any) -> dict[str, Any]:
     return {"engines": {"docker": {"cgroup_driver": cgroups, **engine}}}
 
 
+WITHOUT_CDI = {"engines": {"containerd": {"cdi_enabled": False}}}
+HOOK = {"path": "/h.json", "program": "nvidia-container-runtime-hook", "error": None}
+
+
+def by_crio(default: str, **engine: Any) -> dict[str, Any]:
+    found = {"running": True, "default_runtime": default, "hooks": [], **engine}
+    return {"engines": {"crio": found, "containerd": {"running": False}}}
+
+
 NVIDIA = by_docker("systemd", default_runtime="nvidia", made_with={"nvidia": ["digits"]})
 DROP_IN = {"ours": {"files": ["/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"]}}
 
@@ -58,6 +67,13 @@ def notices(planner: str, *changes: Any, base: Any = DONE, **desired: Any) -> li
         pytest.param([by_containerd("nvidia")], ["pod 2f1e (python)"], id="default runtime"),
         pytest.param([by_containerd("runc")], [], id="by CDI"),
         pytest.param([by_containerd("nvidia", systemd=False)], [], id="cgroupfs"),
+        pytest.param(
+            [by_containerd("runc"), WITHOUT_CDI], ["pod 2f1e (python)"], id="by RuntimeClass"
+        ),
+        pytest.param(
+            [by_containerd("runc", systemd=False), WITHOUT_CDI], [],
+            id="by RuntimeClass, with cgroupfs",
+        ),
         pytest.param([by_containerd("nvidia"), {"device_users": [HOST]}], [], id="no pod"),
         pytest.param(
             [by_docker("systemd", default_runtime="runc", made_with={"nvidia": ["digits"]})],
@@ -78,6 +94,26 @@ def test_containers_that_lose_their_gpus(changes: list[Any], expected: list[str]
     )
     assert all("Install the container toolkit; " in text for text in found)
     assert all("/dev/char has no link to /dev/nvidia0" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "count"),
+    [
+        pytest.param(by_crio("nvidia"), 1, id="default runtime"),
+        pytest.param(by_crio("crun"), 0, id="by CDI"),
+        pytest.param(by_crio("crun", hooks=[{**HOOK, "always": True}]), 1, id="a hook"),
+        pytest.param(
+            by_crio("crun", hooks=[{**HOOK, "always": False}]), 0, id="a hook that is off"
+        ),
+        pytest.param(by_crio("nvidia", running=False), 0, id="CRI-O does not run"),
+        pytest.param(
+            {**by_crio("nvidia"), "cgroup": {"driver": "cgroupfs"}}, 0, id="CRI-O with cgroupfs"
+        ),
+    ],
+)
+def test_pods_of_crio(change: Any, count: int) -> None:
+    changes = (UNLINKED, by_containerd("runc"), OLD, change)
+    assert len(notices("nvidia_container_runtime", *changes)) == count
 
 
 def test_links_protect_them() -> None:

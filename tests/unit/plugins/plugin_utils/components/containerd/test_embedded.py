@@ -14,6 +14,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     DONE,
     VIRGIN,
     codes,
+    load,
     merge,
     names,
     plan,
@@ -64,6 +65,11 @@ EDIT = {
     "changes": [],
     "untouched": True,
     "error": None,
+}
+
+ISOLATION = {
+    **EDIT,
+    "path": "/etc/nvidia-container-runtime/config.toml",
 }
 
 
@@ -158,6 +164,12 @@ def test_restart_is_the_admin_s_to_permit() -> None:
     [
         pytest.param({"runtimes": FOUND}, {}, [], id="k3s found it"),
         pytest.param({"runtimes": FOUND, **OF_K0S}, {}, [], id="k0s has the drop-in"),
+        pytest.param(
+            {"runtimes": FOUND, "version": "1.7.27", "cdi_enabled": True},
+            {},
+            [],
+            id="containerd 1.7 that has everything",
+        ),
         pytest.param({}, {}, [RESTART], id="the toolkit came after the start"),
         pytest.param(
             {"home": {"started_after_runtime": True}}, {}, [REGISTER, RESTART], id="not found"
@@ -214,6 +226,12 @@ REFUSED: list[tuple[str, Any, dict[str, Any], list[str]]] = [
         {},
         ["DROP_IN_FORMER"],
     ),
+    (
+        "containerd 1.7 that has the runtime, and the default is asked for",
+        {"runtimes": FOUND, "version": "1.7.27", "cdi_enabled": True},
+        {"default": True},
+        ["DISTRIBUTION_TOO_OLD"],
+    ),
     ("stopped", {"running": False}, {}, ["DISTRIBUTION_STOPPED"]),
     ("another engine", {}, {"engine": "docker"}, ["ENGINE_MISMATCH"]),
     (
@@ -232,6 +250,21 @@ def test_refusals(engine: Any, desired: dict[str, Any], expected: list[str]) -> 
     planned = plan(ROLE, done(**engine), restart_ok=True, **desired)
     assert codes(planned) == expected
     assert planned["steps"] == []
+
+
+def test_drop_in_that_the_running_k0s_needs_is_named() -> None:
+    path = "/etc/k0s/containerd.d/nvidia.toml"
+    engine = {
+        **OF_K0S,
+        "home": {**OF_K0S["home"], "former_drop_ins": [path]},
+        "runtimes": FOUND,
+        "version": "1.7.27",
+        "cdi_enabled": True,
+    }
+    planned = plan(ROLE, done(**engine))
+    assert (codes(planned), names(planned)) == ([], [])
+    (notice,) = [one for one in planned["notices"] if one["code"] == "DROP_IN_BEFORE_UPGRADE"]
+    assert path in notice["message"]
 
 
 @pytest.mark.parametrize(
@@ -257,6 +290,41 @@ def test_stopped_distribution_is_refused_by_preflight_and_not_started() -> None:
     node = of_k3s(running=False)
     assert codes(plan("preflight", node)) == ["DISTRIBUTION_STOPPED"]
     assert codes(plan("containerd", node)) == ["DISTRIBUTION_STOPPED"]
+
+
+CRIO = {"crio": {**load("crio")["engines"]["crio"]}}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "engine", "expected"),
+    [
+        pytest.param(
+            "unix:///var/run/crio/crio.sock", CRIO, [], id="CRI-O, as of gpu-operator#2236"
+        ),
+        pytest.param(
+            "unix:///run/containerd/containerd.sock",
+            {},
+            ["ENGINE_UNSUPPORTED"],
+            id="a containerd of the host",
+        ),
+        pytest.param("unix:///run/frakti.sock", {}, ["ENGINE_UNSUPPORTED"], id="unknown"),
+        pytest.param(
+            "unix:///run/k3s/containerd/containerd.sock", {}, ["DISTRIBUTION_STOPPED"], id="its own"
+        ),
+    ],
+)
+def test_distribution_whose_kubelet_uses_another_engine(
+    endpoint: str, engine: Any, expected: list[str]
+) -> None:
+    node = of_k3s(DONE, running=False)
+    node = merge(node, {"kubelet": {"endpoint": endpoint}, "engines": engine})
+    assert codes(plan("preflight", node)) == expected
+    planned = plan(ROLE, node)
+    assert codes(planned) == expected
+    if not expected:
+        assert codes(plan("crio", node)) == codes(plan("kubelet_device_plugins", node)) == []
+        assert [name for name in names(planned) if "CRI-O" in name][-1:] == ["Restart CRI-O"]
+        assert not [name for name in names(planned) if "distribution" in name]
 
 
 def test_driver_reboots_a_node_of_k3s() -> None:
@@ -302,6 +370,8 @@ def test_driver_reboots_a_node_of_k3s() -> None:
             id="stopped",
         ),
         pytest.param({}, [], False, [], [], id="gone"),
+        pytest.param(OF_K0S, [ISOLATION], False, [], [], id="k0s, only the toolkit's settings"),
+        pytest.param({}, [ISOLATION], True, [], [], id="k3s, only the toolkit's settings"),
     ],
 )
 def test_teardown(

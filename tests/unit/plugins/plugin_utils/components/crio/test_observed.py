@@ -68,6 +68,8 @@ def test_crio_is_asked_or_its_files_are_read(observe, tmp_path, status, default,
             f"{DROP_INS}/99-nvidia.conf",
         ],
         "runtime_files": {},
+        "without_monitor": {},
+        "monitor": None,
         "defaults": {f"{DROP_INS}/99-nvidia.conf": "nvidia"},
         "error": f"{DROP_INS}/50-broken.conf, line 1, column 5: Invalid value",
         "obstacles": {},
@@ -112,6 +114,23 @@ def test_every_file_of_the_folder_counts_whatever_its_name(observe, tmp_path):
     found = crio(observe)
     assert found["config"]["runtime_files"] == {"nvidia": [f"{DROP_INS}/{one}" for one in names]}
     assert found["runtimes"]["nvidia"]["binary"] == "/3"
+
+
+def test_files_count_at_the_next_start_whatever_a_running_crio_says(observe, tmp_path):
+    runtimes = '[crio.runtime.runtimes.{}]\nruntime_path = "/x"\nruntime_type = "{}"\n'
+    plant(
+        tmp_path,
+        {
+            f"{DROP_INS}/10-crio.conf": PACKAGED,
+            f"{DROP_INS}/50-gpu.conf": runtimes.format("nvidia", "oci"),
+            f"{DROP_INS}/60-kata.conf": runtimes.format("kata", "vm"),
+            f"{DROP_INS}/70-conmon.conf": '[crio.runtime]\nconmon = "/usr/bin/conmon"\n',
+        },
+    )
+    found = crio(observe, status=(0, STATUS, ""))
+    assert "nvidia" not in found["runtimes"]
+    assert found["config"]["without_monitor"] == {"nvidia": [f"{DROP_INS}/50-gpu.conf"]}
+    assert found["config"]["monitor"] == "/usr/bin/conmon"
 
 
 def test_crio_with_a_file_that_cannot_be_read(observe, tmp_path):

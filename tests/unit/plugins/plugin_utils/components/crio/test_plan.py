@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import packages, settings
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     VIRGIN,
@@ -121,7 +122,12 @@ def test_every_system_has_a_source(system: systems.System) -> None:
     [
         pytest.param({"running": False}, ["Start CRI-O"], id="stopped"),
         pytest.param(
-            {"changed_since_start": [DROP_IN]}, ["Restart CRI-O"], id="has not read a file yet"
+            {"changed_since_start": [DROP_IN]}, ["Restart CRI-O"], id="has not read our file yet"
+        ),
+        pytest.param(
+            {"changed_since_start": ["/etc/crio/crio.conf.d/20-admin.conf"]},
+            [],
+            id="a file of the admin waits for the next start",
         ),
     ],
 )
@@ -136,6 +142,82 @@ def test_change_that_crio_has_not_read_can_be_undone() -> None:
 
 OF_TOOL = "/etc/crio/crio.conf.d/99-nvidia.toml"
 OF_OPERATOR = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
+EARLY, LAST = (f"/etc/crio/crio.conf.d/{name}.conf" for name in ("50-gpu-cr", "99-site"))
+
+
+def unmonitored(name: str, *paths: str) -> dict[str, Any]:
+    """Return files whose table of a runtime has no monitor."""
+    return {"runtime_files": {name: [*paths]}, "without_monitor": {name: [*paths]}}
+
+
+UNREAD = {"changed_since_start": [DROP_IN]}
+
+
+@pytest.mark.parametrize(
+    ("planner", "changes", "expected"),
+    [
+        pytest.param(
+            ENGINE,
+            crio(**UNREAD, config=unmonitored("nvidia", OF_TOOL)),
+            ["CRIO_MONITOR_MISSING"],
+            id="the file of nvidia-ctk, written after the start",
+        ),
+        pytest.param(
+            ENGINE, crio(config=unmonitored("nvidia", OF_TOOL)), [], id="the same without a restart"
+        ),
+        pytest.param(
+            ENGINE,
+            crio(**UNREAD, config={"defaults": {LAST: "gvisor"}}),
+            ["CRIO_CONFIG_INVALID"],
+            id="default runtime that no file has",
+        ),
+        pytest.param(
+            ENGINE,
+            crio(**UNREAD, config={"runtime_files": {"crun": [], "runc": []}}),
+            [],
+            id="default runtime that CRI-O contains",
+        ),
+        pytest.param(
+            RUNTIME,
+            crio(config=unmonitored("legacy", OF_TOOL)),
+            ["CRIO_MONITOR_MISSING"],
+            id="another runtime, and our drop-in to come",
+        ),
+        pytest.param(
+            RUNTIME,
+            crio(config={**unmonitored("nvidia", EARLY), "defaults": {EARLY: "nvidia"}}),
+            [],
+            id="our drop-in comes later, and has the monitor",
+        ),
+    ],
+)
+def test_restart_reveals_what_a_running_crio_has_not_read(
+    planner: str, changes: dict[str, Any], expected: list[str]
+) -> None:
+    assert codes(plan(planner, merge(FRESH, changes))) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        pytest.param({}, [], id="as before"),
+        pytest.param(
+            {"defaults": {LAST: "nvidia"}}, ["CRIO_CONFIG_INVALID"], id="default of the admin"
+        ),
+        pytest.param({"defaults": {DROP_IN: "nvidia"}}, [], id="default of this role"),
+        pytest.param(
+            {
+                "runtime_files": {"nvidia": [EARLY, DROP_IN]},
+                "without_monitor": {"nvidia": [EARLY]},
+            },
+            ["CRIO_MONITOR_MISSING"],
+            id="the table of nvidia-ctk comes back",
+        ),
+    ],
+)
+def test_crio_starts_without_our_drop_in(config: dict[str, Any], expected: list[str]) -> None:
+    node = merge(merge(DONE, crio(config=config)), edits(DROP_IN))
+    assert codes(plan(RUNTIME, node, state="absent")) == expected
 
 
 @pytest.mark.parametrize(
@@ -147,7 +229,7 @@ OF_OPERATOR = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
             id="TOML",
         ),
         pytest.param(
-            crio(running=False, default_runtime="nvidia"),
+            crio(running=False, config={"defaults": {OF_TOOL: "gvisor"}}),
             ["CRIO_CONFIG_INVALID"],
             id="default runtime that no file has",
         ),
@@ -155,7 +237,7 @@ OF_OPERATOR = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
             crio(
                 running=False,
                 runtimes={"nvidia": {**NVIDIA, "monitor": None}},
-                config={"runtime_files": {"nvidia": [OF_TOOL]}},
+                config=unmonitored("nvidia", OF_TOOL),
             ),
             ["CRIO_MONITOR_MISSING"],
             id="the file of nvidia-ctk without a crio.conf to copy from",
@@ -165,6 +247,7 @@ OF_OPERATOR = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
                 running=False,
                 monitor_in_path=True,
                 runtimes={"nvidia": {**NVIDIA, "monitor": None}},
+                config=unmonitored("nvidia", OF_TOOL),
             ),
             [],
             id="conmon of the distribution",
@@ -174,6 +257,7 @@ OF_OPERATOR = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
                 running=False,
                 monitor="/usr/local/bin/conmon",
                 runtimes={"nvidia": {**NVIDIA, "monitor": None}},
+                config={**unmonitored("nvidia", OF_TOOL), "monitor": "/usr/local/bin/conmon"},
             ),
             [],
             id="one monitor for all, as Kubespray sets it",
@@ -181,10 +265,13 @@ OF_OPERATOR = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
         pytest.param(
             crio(
                 running=False,
-                runtimes={"kata": {**NVIDIA, "type": "vm", "monitor": None}},
+                config={
+                    "runtime_files": {"legacy": [OF_TOOL, LAST]},
+                    "without_monitor": {"legacy": [OF_TOOL]},
+                },
             ),
             [],
-            id="a virtual machine has no monitor",
+            id="a later table has the monitor",
         ),
         pytest.param(
             crio(openshift="/etc/os-release has VARIANT_ID=coreos"),
@@ -273,7 +360,7 @@ def test_list_of_the_admin_stays() -> None:
 def test_list_of_this_role_follows_the_default_runtime(*, untouched: bool) -> None:
     ours = edits(TOOLKIT_CONFIG, (["nvidia-container-runtime", "runtimes"], ["runc", "crun"]))
     (edit,) = ours["ours"]["edits"]
-    edit["changes"][0]["kept"] = True
+    edit["changes"][0]["after"] = fingerprint([CRUN, RUNC])
     edit["untouched"] = untouched
     node = merge(merge(DONE, crio(default_runtime="runc")), ours)
     planned = plan(RUNTIME, node)

@@ -343,8 +343,8 @@ def test_how_gpus_get_into_containers(
         ),
         pytest.param(
             [], ["docker"], {"device_list_strategy": "cdi-cri"}, "DEVICE_PLUGIN_STRATEGY",
-            "device_plugin_device_list_strategy is cdi-cri, but cri-dockerd up to 0.4.3 "
-            "passes no CDI devices to Docker: h1",
+            "device_plugin_device_list_strategy is cdi-cri, but no known release of "
+            "cri-dockerd passes CDI devices to Docker: h1",
             id="CDI under Docker",
         ),
         pytest.param(
@@ -392,6 +392,12 @@ def dra_driver(**spec: Any) -> dict[str, Any]:
     ("node", "driver", "expected"),
     [
         pytest.param(DOCKER, dra_driver(), ["DRA_WITHOUT_CDI"], id="cri-dockerd 0.4.3"),
+        pytest.param(
+            DOCKER | {"versions": {"cri-dockerd": "0.5.0"}},
+            dra_driver(),
+            ["DRA_WITHOUT_CDI"],
+            id="a cri-dockerd that nobody has seen",
+        ),
         pytest.param(OLD, dra_driver(), ["DRA_WITHOUT_CDI"], id="containerd 1.6"),
         pytest.param(member("containerd"), dra_driver(), [], id="containerd"),
         pytest.param(DOCKER, dra_driver(nodeSelector={"dra": "yes"}), [], id="not on this node"),

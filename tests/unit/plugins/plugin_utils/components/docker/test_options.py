@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import options
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import data, options
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import (
+    values_of,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Edits
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.docker.test_plan import (  # noqa: E501
     DISTRIBUTION,
     VIRGIN,
@@ -38,8 +41,12 @@ def having(text: dict[str, Any], **engine: Any) -> dict[str, Any]:
     return docker(config={"settings": [*text], "values": values_of(text)}, **engine)
 
 
-def ours(*changes: tuple[list[str], Any]) -> dict[str, Any]:
-    made = [{"key": key, "before": before} for key, before in changes]
+def ours(*changes: tuple[list[str], Any, Any]) -> dict[str, Any]:
+    """Return the record of what the role wrote: keys, former values, and its values."""
+    made = [
+        {"key": key, "before": before, "after": fingerprint(after)}
+        for key, before, after in changes
+    ]
     edit = {"path": PATH, "actor": "metal.gpu.docker_ce", "changes": made, "error": None}
     return {"ours": {"edits": [edit]}}
 
@@ -85,12 +92,12 @@ def test_reloadable_options_are_those_of_the_record() -> None:
             [docker(running=False)], LOGS, ["start", "options"], [], id="before it starts"
         ),
         pytest.param(
-            [having(LOGS), ours((["log-opts", "max-size"], None))], {}, [],
+            [having(LOGS), ours((["log-opts", "max-size"], None, "10m"))], {}, [],
             ["DOCKER_OPTIONS_WAIT"], id="no longer desired",
         ),
         pytest.param(
-            [having(LOGS), ours((["log-opts", "max-size"], None))], OK, ["options", "restart"], [],
-            id="and taken back",
+            [having(LOGS), ours((["log-opts", "max-size"], None, "10m"))], OK,
+            ["options", "restart"], [], id="and taken back",
         ),
     ],
 )  # fmt: skip
@@ -148,7 +155,7 @@ def test_only_the_desired_keys_change() -> None:
 def test_former_value_comes_back() -> None:
     """The role has changed a value that it had been told about, and added another."""
     text = {"debug": True, "labels": ["b"]}
-    edits = ours((["debug"], False), (["labels"], None))
+    edits = ours((["debug"], False, True), (["labels"], None, ["b"]))
     made = planned(having(text), edits, daemon_options={}, **OK)
     assert made["data"]["options"] == {
         "path": PATH, "remove": [["labels"]], "merge": {"debug": False},
@@ -177,7 +184,7 @@ def test_values_of_the_admin_are_not_replaced(text: Any, desired: Any, keys: str
 
 
 def test_value_that_the_role_has_set_may_change() -> None:
-    changes = having({"labels": ["rack=6"]}), ours((["labels"], None))
+    changes = having({"labels": ["rack=6"]}), ours((["labels"], None, ["rack=6"]))
     made = planned(*changes, daemon_options=LABELS)
     assert made["refusals"] == []
     assert made["data"]["options"]["merge"] == LABELS
@@ -198,8 +205,108 @@ def test_options_of_another_role(desired: Any, words: str) -> None:
 
 
 def test_other_runtimes_and_features_are_free() -> None:
-    wanted = {"runtimes": {"kata": {"path": "/k"}}, "features": {"containerd-snapshotter": True}}
+    wanted = {"runtimes": {"kata": {"path": "/k"}}, "features": {"buildkit": True}}
     assert planned(daemon_options=wanted)["refusals"] == []
+
+
+OF_US = ours((["log-driver"], None, "local"), (["debug"], False, True), (["mtu"], 1400, 9000))
+REGISTRIES = ours((["insecure-registries"], None, ["a"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "merge", "remove"),
+    [
+        pytest.param({"log-driver": "local"}, {}, [["log-driver"]], id="as written"),
+        pytest.param({"log-driver": "journald"}, {}, [], id="changed"),
+        pytest.param({}, {}, [], id="removed"),
+        pytest.param({"debug": False}, {}, [], id="taken back"),
+        pytest.param({"mtu": 9000, "log-driver": "x"}, {"mtu": 1400}, [], id="one of several"),
+    ],
+)
+def test_what_the_admin_has_changed_since_stays(text: Any, merge: Any, remove: Any) -> None:
+    """Docker would restart on each run, or lose the admin's value."""
+    made = planned(having(text), OF_US, daemon_options={}, **OK)
+    assert made["refusals"] == []
+    assert steps(made) == (["options", "restart"] if merge or remove else [])
+    edit = made["data"].get("options", {"merge": {}, "remove": []})
+    assert (edit["merge"], edit["remove"]) == (merge, remove)
+    waits = "DOCKER_OPTIONS_WAIT" in codes(planned(having(text), OF_US))
+    of_admin = {"ours": {"packages": {"docker_ce": None}}}
+    are_old = "DOCKER_OPTIONS_OLD" in codes(planned(having(text), OF_US, of_admin, state="absent"))
+    assert (waits, are_old) == (bool(merge or remove), bool(merge or remove))
+
+
+def test_value_of_the_role_that_the_admin_has_extended() -> None:
+    text = {"insecure-registries": ["a", "of-admin"]}
+    made = planned(having(text), REGISTRIES, daemon_options={"insecure-registries": ["a"]})
+    assert codes(made, "refusals") == ["DOCKER_OPTION_TAKEN"]
+    kept = planned(having(text), REGISTRIES, daemon_options=text)
+    assert (kept["refusals"], steps(kept)) == ([], [])
+
+
+def test_record_is_that_of_the_file() -> None:
+    """The plan compares the file with what the history says, from the same texts."""
+    written = history.change(BEFORE, "json", Edits(merge={"labels": ["b"], "debug": True}))
+    assert written
+    made = history.changes(json.loads(BEFORE), json.loads(written))
+    found = {tuple(one["key"]): (one["before"], one["after"]) for one in made}
+    values = values_of(json.loads(written))
+    assert found == {
+        ("labels",): (["a"], values["labels"]),
+        ("debug",): (None, values["debug"]),
+    }
+
+
+NEW_ROOT = {"data-root": "/mnt/nvme/docker"}
+ROOT_OF_US = ours((["data-root"], None, "/mnt/nvme/docker"))
+SNAPSHOTTER = {"features": {"containerd-snapshotter": True}}
+
+
+def test_options_that_decide_where_the_data_is_are_those_of_the_record() -> None:
+    rows = {row["what"]: row["value"] for row in RECORD["data"]["rows"]}
+    assert {".".join(key) for key in data.PLACES} == {*rows["decide where Docker finds its data"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "desired", "keys"),
+    [
+        pytest.param([], NEW_ROOT, "data-root (now /var/lib/docker)", id="root"),
+        pytest.param([docker(running=False)], NEW_ROOT, "data-root (now /var/lib/docker)",
+                     id="of a Docker that is stopped"),
+        pytest.param([DISTRIBUTION], NEW_ROOT, "data-root (now /var/lib/docker)",
+                     id="of a Docker that stays, or is replaced"),
+        pytest.param([docker(data_root="/mnt/nvme/docker")], {"data-root": "/mnt/nvme/docker/"},
+                     None, id="that it has"),
+        pytest.param([docker(data_root="/mnt/nvme/docker/231072.231072")], NEW_ROOT, None,
+                     id="of a remapped user"),
+        pytest.param([having(NEW_ROOT, data_root="/mnt/nvme/docker"), ROOT_OF_US], NEW_ROOT, None,
+                     id="that the role has set"),
+        pytest.param([having(NEW_ROOT, data_root="/mnt/nvme/docker"), ROOT_OF_US], {},
+                     "data-root (now /mnt/nvme/docker)", id="that leaves the variable"),
+        pytest.param([having(NEW_ROOT, data_root="/mnt/nvme/docker"), ROOT_OF_US],
+                     {"data-root": "/b"}, "data-root (now /mnt/nvme/docker)", id="that changes"),
+        pytest.param([having({"data-root": "/srv"}, data_root="/srv")], NEW_ROOT,
+                     "data-root (now /srv)", id="of the admin"),
+        pytest.param([], {"storage-driver": "zfs"}, "storage-driver (now overlay2)", id="driver"),
+        pytest.param([], {"storage-driver": "overlay2"}, None, id="that is in use"),
+        pytest.param([docker(storage_driver=None)], {"storage-driver": "overlay2"},
+                     "storage-driver", id="that nobody knows"),
+        pytest.param([], {"userns-remap": "default", **SNAPSHOTTER},
+                     "userns-remap, features.containerd-snapshotter", id="all at once"),
+        pytest.param([having(SNAPSHOTTER)], SNAPSHOTTER, None, id="there"),
+        pytest.param([VIRGIN], {**NEW_ROOT, **SNAPSHOTTER}, None, id="a new Docker"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("restart", [True, False])
+def test_installed_docker_keeps_its_data(
+    changes: list[Any], desired: Any, keys: str | None, restart: bool
+) -> None:
+    """Permission to restart it is no permission to start it empty."""
+    made = planned(
+        *changes, daemon_options=desired, restart_ok=restart, replace_distribution=restart
+    )
+    assert codes(made, "refusals") == (["DOCKER_DATA_MOVES"] if keys else [])
+    assert all(one["message"].endswith(f"without them: {keys}") for one in made["refusals"])
 
 
 def test_option_that_is_a_flag_of_the_unit() -> None:
@@ -215,7 +322,7 @@ def test_file_that_cannot_be_edited() -> None:
 
 
 def test_options_go_with_the_role() -> None:
-    gone = [having(LABELS), ours((["labels"], None))]
+    gone = [having(LABELS), ours((["labels"], None, ["rack=7"]))]
     of_admin = {"ours": {"packages": {"docker_ce": None}}}
     made = planned(*gone, of_admin, state="absent")
     assert steps(made) == ["restore_options", "remove_repository"]

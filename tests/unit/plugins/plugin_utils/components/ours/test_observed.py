@@ -8,6 +8,7 @@ import pytest
 from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files
 from ansible_collections.metal.gpu.plugins.modules import config_document
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.history import History, remember
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     plant,
@@ -36,7 +37,9 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
             {
                 "path": path,
                 "actor": actor,
-                "changes": [{"key": ["plugins", "cri", "a"], "before": None, "kept": True}],
+                "changes": [
+                    {"key": ["plugins", "cri", "a"], "before": None, "after": fingerprint(1)}
+                ],
                 "untouched": True,
                 "error": None,
             }
@@ -60,7 +63,7 @@ EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
         pytest.param(
             "/etc/docker/daemon.json",
             remember(History(EMOJI, EMOJI.replace("runc", "nvidia"), EMOJI, language="json")),
-            [{"key": ["default-runtime"], "before": "runc", "kept": False}],
+            [{"key": ["default-runtime"], "before": "runc", "after": fingerprint("nvidia")}],
             None,
             id="emoji-escape",
         ),
@@ -68,14 +71,14 @@ EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
             "/etc/docker/daemon.json",
             '{"version": 1, "pasts": [{"original": "{}", "written": "{\\"a\\": 1}", '
             '"before": "{}", "directories": []}]}',
-            [{"key": ["a"], "before": None, "kept": False}],
+            [{"key": ["a"], "before": None, "after": fingerprint(1)}],
             None,
             id="without-language-by-suffix",
         ),
         pytest.param(
             "/etc/cni/conf",
             remember(History("a: 1\n", "a: 2\n", "a: 1\n", language="yaml")),
-            [{"key": ["a"], "before": 1, "kept": False}],
+            [{"key": ["a"], "before": 1, "after": fingerprint(2)}],
             None,
             id="without-suffix-by-language",
         ),
