@@ -1907,9 +1907,8 @@ gpu_node:
             Files that M(metal.gpu.config_document) edited and can restore, each with its C(path)
             and the C(actor) of the edits. Each of the C(changes) has the C(key) path and the value
             C(before) and the fingerprint of the value C(after), each V(null) for none. C(untouched)
-            is whether the file has not changed since then. C(original_sha256) is the SHA-256 of its
-            content without the edits. C(error) is why the history cannot be read, and so the edits
-            cannot be undone.
+            is whether the file has not changed since then. C(error) is why the history cannot be
+            read, and so the edits cannot be undone.
           type: list
           elements: dict
         packages:
@@ -1931,7 +1930,6 @@ gpu_node:
                 before: null
                 after: 2f914dea2e9754b2924f4f0d36eaec29df2ca64b4b1d59c4de27e4c93f4936e5
             untouched: true
-            original_sha256: 44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a
             error: null
         packages:
           nvidia_driver:

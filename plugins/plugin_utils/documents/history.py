@@ -10,7 +10,6 @@ text. No function does I/O.
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit as documents
@@ -162,7 +161,6 @@ class Summary(NamedTuple):
 
     changes: tuple[Change, ...] = ()
     untouched: bool = False  # no one else edited the file since
-    original_sha256: str | None = None  # of the content without the edits; None: no file
     error: str | None = None  # why the changes are unknown
 
 
@@ -180,9 +178,7 @@ def summarize(path: str, stored: str, content: str | None) -> Summary:
     except DocumentError as error:
         return Summary(error=str(error))
     untouched = _lines(history.written) == _lines(content)
-    before = history.original
-    digest = None if before is None else sha256(before.encode(errors="replace")).hexdigest()
-    return Summary(tuple(changes(original, written)), untouched, digest)
+    return Summary(tuple(changes(original, written)), untouched)
 
 
 def original(stored: str, content: str | None) -> str | None:

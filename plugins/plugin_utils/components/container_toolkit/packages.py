@@ -31,7 +31,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     NoData,
     Plan,
     Step,
-    actor,
 )
 
 OURS = RolePackages(
@@ -121,12 +120,8 @@ def _created(node: Node) -> dict[str, str]:
 
 def _is_config_of_package(node: Node) -> bool:
     """Tell whether the configuration file is as the package of this role created it."""
+    # The checksum is that without the edits of this role, which it gives back first.
     record, observed = node["ours"]["packages"].get(runtime.ROLE), node["toolkit"]["config_sha256"]
-    # What this role has changed in it, it gives back first.
-    for edit in node["ours"]["edits"]:
-        mine = edit["actor"] == actor(runtime.ROLE) and not edit["error"]
-        if mine and edit["path"] == nvidia_driver.TOOLKIT_CONFIG:
-            observed = edit["original_sha256"] if edit["untouched"] else None
     entry = record["packages"].get(_CONFIG_PACKAGE) if record else None
     return entry is not None and observed is not None and entry.get("config_sha256") == observed
 

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
+from fnmatch import fnmatchcase
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import containerd, nvidia_driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     embedded,
@@ -116,13 +118,28 @@ def register_runtime(
 def _read_later(engine: Containerd, path: str) -> list[str]:
     """Return the files whose runtime nvidia replaces the one that is in `path`.
 
-    containerd reads the files of a folder by name, and imported files after the importing one.
+    containerd reads imported files after the importing one. The last one counts.
     """
-    folder = path.rpartition("/")[0]
-    others = [name for name in engine["config"]["imported_nvidia"] if name != path]
-    if path == engine["config"]["path"]:
+    config = engine["config"]
+    others = [name for name in config["imported_nvidia"] if name != path]
+    if path == config["path"]:
         return others
-    return [name for name in others if name.rpartition("/")[0] == folder and name > path]
+    patterns = [containerd.absolute(config["path"], one) for one in config["imports"]]
+    ours = _place(patterns, path)
+    return [name for name in others if _place(patterns, name) > ours]
+
+
+def _place(patterns: list[str], name: str) -> tuple[int, str]:
+    """Return the place of an imported file: by import, then by name; after them, their imports.
+
+    Source: tests/recorded/containerd.yml, import_order
+    """
+    matching = (
+        number
+        for number, pattern in enumerate(patterns)
+        if fnmatchcase(name, pattern) and name.count("/") == pattern.count("/")
+    )
+    return next(matching, len(patterns)), name
 
 
 def _reason(engine: Containerd, desired: runtime.Desired, *, is_default_ours: bool) -> str | None:
@@ -133,8 +150,8 @@ def _reason(engine: Containerd, desired: runtime.Desired, *, is_default_ours: bo
     reasons = []
     if found["binary"] != runtime.PROGRAM:
         reasons.append(f"its runtime nvidia runs {found['binary'] or 'runc'}")
-    like = settings.model(engine, is_default_ours=is_default_ours)
-    name = "runc" if is_default_ours else engine["default_runtime"] or "runc"
+    name = settings.model(engine, is_default_ours=is_default_ours)
+    like = engine["runtimes"].get(name)
     if found["systemd_cgroup"] != (like is not None and like["systemd_cgroup"]):
         reasons.append(f"its runtimes {name} and nvidia differ in SystemdCgroup")
     if like and like["base_runtime_spec"] not in ("", found["base_runtime_spec"]):

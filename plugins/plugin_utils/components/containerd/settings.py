@@ -28,6 +28,7 @@ RUNTIME_TYPE = "io.containerd.runc.v2"
 CRI_VERSION_3 = "io.containerd.cri.v1.runtime"
 CONFIG = "/etc/containerd/config.toml"
 DROP_IN = "99-metal-gpu.toml"
+_RUNC, _RUNC_TYPES = "runc", "io.containerd.runc."
 
 # Older versions cannot read CDI specifications of version 0.7.0, which the toolkit writes.
 CDI_SINCE = "1.7.16"
@@ -126,16 +127,17 @@ def runtime_keys(
     return {"plugins": {plugin_table: plugin}}
 
 
-def model(engine: Containerd, *, is_default_ours: bool) -> Runtime | None:
-    """Return the runtime that the NVIDIA runtime must equal: that of pods without RuntimeClass.
+def model(engine: Containerd, *, is_default_ours: bool) -> str:
+    """Return the name of the runtime that NVIDIA's must equal: that of pods without RuntimeClass.
 
     That one has the cgroup manager of the kubelet. If an admin has made nvidia the default, it is
-    its own model: containerd 2 then reports a runc that no file mentions, with built-in values.
+    its own model: containerd 2 then reports a runc that no file mentions, with built-in values. A
+    default of another type, such as gVisor or Kata, has no such options, so runc is the model.
     """
-    name = engine["default_runtime"]
-    if name is None or (name == runtime.NAME and is_default_ours):
-        name = "runc"
-    return engine["runtimes"].get(name)
+    name = engine["default_runtime"] or _RUNC
+    found = engine["runtimes"].get(name)
+    is_other = found is not None and not found["type"].startswith(_RUNC_TYPES)
+    return _RUNC if is_other or (name == runtime.NAME and is_default_ours) else name
 
 
 def edit(
@@ -153,7 +155,7 @@ def edit(
     driver and the defaults of its model.
     """
     config = engine["config"]
-    like = model(engine, is_default_ours=is_default_ours)
+    like = engine["runtimes"].get(model(engine, is_default_ours=is_default_ours))
     config_version = config["version"] if config["exists"] else new_config_version(version)
     path = config["path"] or CONFIG
     if config["exists"]:

@@ -28,6 +28,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
     Edit,
@@ -132,11 +133,12 @@ def _drop_in(
 def _list_of_admin(node: Node) -> list[str] | None:
     """Return the list of runtimes that the admin wrote for CRI-O; None if there is none."""
     found = node["toolkit"]["runtimes"]
+    # The role edits other keys of the file, too, so the file can differ from what was written here.
     is_ours = any(
-        edit["path"] == nvidia_driver.TOOLKIT_CONFIG
-        and edit["actor"] == actor(EDITS)
-        and edit["untouched"]
+        change["key"] == [*_LOW_LEVEL] and change["after"] == fingerprint(found)
         for edit in node["ours"]["edits"]
+        if edit["path"] == nvidia_driver.TOOLKIT_CONFIG and edit["actor"] == actor(EDITS)
+        for change in edit["changes"]
     )
     known = [one.path for one in settings.low_level(node["engines"]["crio"])]
     return found if found and found[0] in known and not is_ours else None
@@ -174,7 +176,7 @@ def _reason(
         reasons.append(f"its runtime nvidia runs {found['binary'] or 'the program nvidia'}")
     if _is_ours(engine):
         keys = {"monitor_path": found["monitor"], "runtime_root": found["root"]}
-        differing = [key for key, value in keys.items() if value != wanted.get(key)]
+        differing = [key for key, value in keys.items() if (value or None) != wanted.get(key)]
         if differing:
             names = " and ".join(differing)
             reasons.append(f"its runtime nvidia has another {names} than its default runtime")

@@ -22,7 +22,6 @@ class Edit(TypedDict):
     actor: str
     changes: list[Change]
     untouched: bool
-    original_sha256: str | None
     error: str | None
 
 
@@ -81,7 +80,6 @@ def _edit(raw: Raw, history: str) -> Edit:
         "actor": actor,
         "changes": list(summary.changes),
         "untouched": summary.untouched,
-        "original_sha256": summary.original_sha256,
         "error": f"{history}: {summary.error}" if summary.error else None,
     }
 

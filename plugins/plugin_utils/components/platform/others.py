@@ -26,9 +26,12 @@ def refuse_operator_toolkit(plan: Plan[NoData], node: Node, engine: str | None) 
     found = node["engines"]
     containerd = found["containerd"].get("runtimes", {}).get(runtime.NAME)
     docker = found["docker"].get("runtimes", {}).get(runtime.NAME)
+    crio = found["crio"].get("runtimes", {}).get(runtime.NAME)
     binary = containerd["binary"] if containerd and engine == engines.CONTAINERD else None
     if docker and engine == engines.DOCKER:
         binary = docker["binary"]
+    if crio and engine == engines.CRIO:
+        binary = crio["binary"]
     if binary and binary.startswith(f"{tools.OPERATOR_TOOLKIT}/"):
         plan.refuse("OPERATOR_TOOLKIT", engine=engine, found=binary)
 

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     isolation,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit as documents
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     CRIO,
     DOCKER,
@@ -22,6 +26,8 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     record,
     without_nulls,
 )
+from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
+from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
 
 RECORD = yaml.safe_load((Path(__file__).parents[5] / "recorded/isolation.yml").read_text())
 ROLE = "nvidia_container_runtime"
@@ -35,7 +41,6 @@ EDIT = {
     "actor": f"metal.gpu.{ROLE}",
     "changes": [{"key": [name], "before": None} for name in isolation.SETTINGS],
     "untouched": True,
-    "original_sha256": "5d41",
     "error": None,
 }
 
@@ -138,23 +143,51 @@ def test_a_file_that_cannot_be_edited_is_refused() -> None:
     assert "line 3, column 1" in refusal["message"]
 
 
+FROM_PACKAGE = f"""#{ENVVAR} = true
+
+[nvidia-container-runtime]
+runtimes = ["runc", "crun"]
+"""
+LIST = {"nvidia-container-runtime": {"runtimes": ["/usr/libexec/crio/crun"]}}
+OF_ROLE, OF_CRIO = (EDIT["actor"], isolation.SETTINGS), (f"{EDIT['actor']}.crio", LIST)
+
+
 @pytest.mark.parametrize(
-    ("untouched", "original", "goes"),
-    [(True, "5d41", True), (True, "77", False), (False, "5d41", False)],
-    ids=["as the package made it", "the admin's before ours", "the admin's after ours"],
+    ("edits", "before", "after", "goes"),
+    [
+        pytest.param([OF_ROLE], "", "", True, id="as the package made it"),
+        pytest.param([OF_ROLE, OF_CRIO], "", "", True, id="both edits for CRI-O"),
+        pytest.param([OF_CRIO, OF_ROLE], "", "", True, id="the other way round"),
+        pytest.param([OF_ROLE], "x = 1\n", "", False, id="the admin's before ours"),
+        pytest.param([OF_ROLE], "", "x = 1\n", False, id="the admin's after ours"),
+        pytest.param([OF_ROLE, OF_CRIO], "", "x = 1\n", False, id="the admin's after both"),
+    ],
 )
 def test_the_teardown_removes_only_the_file_of_the_package(
-    untouched: bool, original: str, goes: bool
+    observe: Any, tmp_path: Path, edits: list[Any], before: str, after: str, goes: bool
 ) -> None:
-    found = node(DONE, OURS)
-    entry = {"version": "1.20.1-1", "before": None, "config_sha256": "5d41"}
+    content = before + FROM_PACKAGE
+    for actor, merged in edits:
+        wanted = documents.Edits(merge=merged)
+        written = history.change(content, "toml", wanted)
+        past = history.extend(None, content, "toml", written=written)
+        name = document_history_files.file_name(FILE, actor)
+        place = f"{document_history_files.DIRECTORY}/{name}"
+        plant(tmp_path, {place: history.remember(past)})
+        content = written
+    plant(tmp_path, {FILE: after + content})
+    observed = observe(Programs({}))
+    found = node(DONE, OURS, {"toolkit": {"config_sha256": observed["toolkit"]["config_sha256"]}})
+    digest = sha256(FROM_PACKAGE.encode()).hexdigest()
+    entry = {"version": "1.20.1-1", "before": None, "config_sha256": digest}
     found["ours"]["packages"][ROLE]["packages"]["nvidia-container-toolkit-base"] = entry
-    found["toolkit"]["config_sha256"] = "of the edited file"
-    edit = {**EDIT, "untouched": untouched, "original_sha256": original}
-    found["ours"]["edits"] = [*found["ours"]["edits"], edit]
+    found["ours"]["edits"] = [*found["ours"]["edits"], *observed["ours"]["edits"]]
+    assert len(observed["ours"]["edits"]) == len(edits)
     made = plan(ROLE, without_nulls(found), state="absent")
+    assert made["refusals"] == []
     assert (FILE in made["data"].get("files", [])) is goes
     assert made["data"]["purge"] is goes
+    assert ("TOOLKIT_CONFIG_KEPT" in [one["code"] for one in made["notices"]]) is not goes
 
 
 def test_the_settings_are_those_of_the_toolkit() -> None:

@@ -70,7 +70,6 @@ EDIT = {
 ISOLATION = {
     **EDIT,
     "path": "/etc/nvidia-container-runtime/config.toml",
-    "original_sha256": "5d41",
 }
 
 

@@ -6,10 +6,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 
 import pytest
 
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    VIRGIN as NODE,
+)
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    codes,
+    merge,
+    plan,
+)
 from ansible_collections.metal.gpu.tests.unit.support.distributions import (
     K0S,
     K3S,
@@ -195,6 +204,38 @@ def test_a_distribution_that_does_not_run(observe, tmp_path):
     engine = node["engines"]["containerd"]
     assert (engine["running"], node["kubelet"]["running"]) == (False, False)
     assert engine["path"] is None  # data/current is not there, and /usr/bin/containerd is another
+
+
+@pytest.mark.parametrize("scene", [K3S, RKE2, K0S], ids=lambda one: one.name)
+def test_a_distribution_that_never_started(observe, tmp_path, scene):
+    """Its unit and its program are there, and nothing that its first start writes."""
+    plant_node(tmp_path, scene)
+    for folder in ("var", "proc", "sys/fs/cgroup", "etc/k0s"):
+        shutil.rmtree(tmp_path / folder, ignore_errors=True)
+    asked = programs(scene, VIRGIN, state="inactive")
+    found = observe(asked)
+    node = merge(NODE, {name: found[name] for name in ("kubelet", "engines")})
+    engine = node["engines"]["containerd"]
+    assert (engine["installed"], engine["running"], engine["path"]) == (False, False, None)
+    assert (engine["config"]["path"], engine["config"]["exists"]) == (scene.config, False)
+    assert not any("config dump" in line for line in asked.asked)
+    for role in ("containerd", "nvidia_container_runtime"):
+        assert codes(plan(role, node)) == ["DISTRIBUTION_STOPPED"]
+
+
+def test_k3s_that_runs_without_its_file(observe, tmp_path):
+    plant_node(tmp_path, K3S)
+    (tmp_path / K3S.config[1:]).unlink()
+    asked = programs(K3S, VIRGIN)
+    found = observe(asked)
+    engine = found["engines"]["containerd"]
+    assert (engine["running"], engine["version"]) == (True, "2.2.0")
+    assert (engine["config"]["exists"], engine["runtimes"]) == (False, {})
+    assert not any("config dump" in line for line in asked.asked)
+    node = merge(NODE, {name: found[name] for name in ("kubelet", "engines")})
+    assert codes(plan("nvidia_container_runtime", node, restart_ok=True)) == [
+        "RUNTIME_NOT_DETECTED"
+    ]
 
 
 def test_microk8s_has_no_home(observe):

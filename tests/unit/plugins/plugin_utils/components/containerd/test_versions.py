@@ -180,6 +180,25 @@ def test_two_tools_that_set_the_runtime_are_named(config, expected, binary):
     assert "10-first" not in refusal["message"]
 
 
+@pytest.mark.parametrize("row", RECORD["import_order"]["rows"], ids=str)
+def test_files_that_containerd_reads_after_ours_are_named(row):
+    """Ours is in the first imported folder, whether it is there already or not."""
+    files = [f"/etc/containerd/{name}" for name in row["files"]]
+    ours = f"/etc/containerd/{row['imports'][0]}".replace("*", "99-metal-gpu")
+    theirs = {"type": settings.RUNTIME_TYPE, "binary": "/opt/other", "systemd_cgroup": True}
+    for there in (files, [name for name in files if name != ours]):
+        made = register(
+            {
+                "config": {**IMPORTS, "imports": row["imports"], "imported_nvidia": there},
+                "runtimes": {"nvidia": {**theirs, "base_runtime_spec": ""}},
+            }
+        )
+        assert made["data"]["config"]["path"] == ours
+        is_later = f"/etc/containerd/{row['counts']}" != ours
+        assert codes(made) == ["CONTAINERD_RUNTIME_CONTESTED"] * is_later
+        assert all(row["counts"] in one["message"] for one in made["refusals"])
+
+
 def test_another_tool_with_the_same_runtime_is_no_contest():
     made = plan(
         "nvidia_container_runtime",
@@ -266,6 +285,22 @@ def test_default_runtime_of_the_admin_is_the_model():
     }
     made = register({"default_runtime": "nvidia-container-runtime", "runtimes": runtimes})
     assert registered(made)["options"]["SystemdCgroup"] is True
+
+
+@pytest.mark.parametrize("kind", ["io.containerd.runsc.v1", "io.containerd.kata.v2"])
+def test_default_runtime_of_another_type_is_no_model(kind):
+    """It has no SystemdCgroup, and the limits of its containers are its own."""
+    other = runtime(type=kind, systemd_cgroup=False, base_runtime_spec="/srv/other.json")
+    engine = {"default_runtime": "other", "runtimes": {"other": other}}
+    made = plan("nvidia_container_runtime", merge(DONE, {"engines": {"containerd": engine}}))
+    assert (codes(made), names(made)) == ([], [])
+    made = register(engine)
+    assert registered(made)["options"]["SystemdCgroup"] is True
+    assert "base_runtime_spec" not in registered(made)
+    wrong = {"nvidia": runtime(systemd_cgroup=False), "other": other}
+    node = merge(DONE, {"engines": {"containerd": {**engine, "runtimes": wrong}}})
+    reasons = [one["reason"] for one in plan("nvidia_container_runtime", node)["steps"]]
+    assert "its runtimes runc and nvidia differ in SystemdCgroup" in reasons[0]
 
 
 def test_node_whose_admin_made_nvidia_the_default_is_left_alone():

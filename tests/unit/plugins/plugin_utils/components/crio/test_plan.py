@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import packages, settings
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     VIRGIN,
@@ -140,6 +141,7 @@ def test_change_that_crio_has_not_read_can_be_undone() -> None:
 
 
 OF_TOOL = "/etc/crio/crio.conf.d/99-nvidia.toml"
+OF_OPERATOR = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
 EARLY, LAST = (f"/etc/crio/crio.conf.d/{name}.conf" for name in ("50-gpu-cr", "99-site"))
 
 
@@ -354,8 +356,13 @@ def test_list_of_the_admin_stays() -> None:
     assert table["runtime_root"] == "/run/runc"
 
 
-def test_list_of_this_role_follows_the_default_runtime() -> None:
-    node = merge(merge(DONE, crio(default_runtime="runc")), edits(TOOLKIT_CONFIG))
+@pytest.mark.parametrize("untouched", [True, False], ids=["alone", "with the role's other keys"])
+def test_list_of_this_role_follows_the_default_runtime(*, untouched: bool) -> None:
+    ours = edits(TOOLKIT_CONFIG, (["nvidia-container-runtime", "runtimes"], ["runc", "crun"]))
+    (edit,) = ours["ours"]["edits"]
+    edit["changes"][0]["after"] = fingerprint([CRUN, RUNC])
+    edit["untouched"] = untouched
+    node = merge(merge(DONE, crio(default_runtime="runc")), ours)
     planned = plan(RUNTIME, node)
     assert planned["data"]["crio_low_level"] == [RUNC, CRUN]
     assert names(planned) == REGISTER
@@ -387,7 +394,7 @@ def test_crio_that_is_still_to_come() -> None:
     ("changes", "steps"),
     [
         pytest.param(
-            crio(runtimes={"nvidia": {**NVIDIA, "binary": "/usr/local/nvidia/toolkit/x"}}),
+            crio(runtimes={"nvidia": {**NVIDIA, "binary": "/opt/nvidia-container-runtime"}}),
             ["Register the NVIDIA runtime with CRI-O", "Restart CRI-O"],
             id="another program",
         ),
@@ -409,6 +416,11 @@ def test_crio_that_is_still_to_come() -> None:
             ),
             [],
             id="a later table of another tool that does the same",
+        ),
+        pytest.param(
+            crio(runtimes={"nvidia": {**NVIDIA, "root": ""}, "crun": {"root": ""}}),
+            [],
+            id="CRI-O prints the keys that its default runtime lacks",
         ),
     ],
 )
@@ -436,11 +448,27 @@ def test_default_runtime_nvidia_of_the_admin_stays() -> None:
     [
         pytest.param(
             crio(
-                runtimes={"nvidia": {**NVIDIA, "binary": "/usr/local/nvidia/toolkit/x"}},
+                runtimes={"nvidia": {**NVIDIA, "binary": "/opt/nvidia-container-runtime"}},
                 config={"files": [OF_TOOL], "runtime_files": {"nvidia": [OF_TOOL]}},
             ),
             ["CRIO_DROP_IN_REPLACED"],
-            id="a later file of the operator",
+            id="a later file of another tool",
+        ),
+        pytest.param(
+            crio(
+                runtimes={"nvidia": {**NVIDIA, "binary": OF_OPERATOR}},
+                config={"files": [OF_TOOL], "runtime_files": {"nvidia": [OF_TOOL]}},
+            ),
+            ["OPERATOR_TOOLKIT", "CRIO_DROP_IN_REPLACED"],
+            id="a later file of the GPU Operator",
+        ),
+        pytest.param(
+            crio(
+                runtimes={"nvidia": {**NVIDIA, "binary": OF_OPERATOR}},
+                config={"runtime_files": {"nvidia": ["/etc/crio/crio.conf.d/99-gpu.conf"]}},
+            ),
+            ["OPERATOR_TOOLKIT"],
+            id="an earlier file of the GPU Operator",
         ),
         pytest.param(
             crio(runtimes={"crun": {"monitor": None}, "runc": {"binary": "runc"}}),

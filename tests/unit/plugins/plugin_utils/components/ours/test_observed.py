@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files
@@ -43,7 +41,6 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
                     {"key": ["plugins", "cri", "a"], "before": None, "after": fingerprint(1)}
                 ],
                 "untouched": True,
-                "original_sha256": hashlib.sha256(b"").hexdigest(),
                 "error": None,
             }
         ],
