@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 _BEGIN = "== "
 _END = re.compile(r"^exit (?P<code>\d+)$", re.MULTILINE)
 _REFUSED = 125  # by the daemon
+# Words of a daemon or a toolkit that cannot start the container, whoever asks for it.
+_BROKEN = re.compile(
+    r"(?i)no space left on device|(?:cannot|failed to) connect to the docker|initialization error"
+    r"|unresolvable CDI devices"
+)
 
 
 def script(image: str, cuda_image: str) -> str:
@@ -56,9 +61,10 @@ def parse(output: str) -> dict[str, Result]:
         end = _END.search(text)
         said = " ".join(_END.sub("", text).split())
         if end and int(end["code"]) == _REFUSED:
-            found[attempt] = Result(leak_pods.REFUSED, message=said)
+            state = leak_pods.UNPROVEN if _BROKEN.search(said) else leak_pods.REFUSED
+            found[attempt] = Result(state, message=said)
         else:
             found[attempt] = leak_pods.judge_output(text, attempt)
     if not found:
         found[leak_pods.PLAIN] = Result(leak_pods.UNPROVEN, message=" ".join(output.split()))
-    return found
+    return leak_pods.controlled(found)

@@ -262,6 +262,19 @@ def judge_output(output: str, attempt: str, otherwise: str = "") -> Result:
     return Result(BY_DESIGN if attempt == PRIVILEGED else LEAKED, seen, total)
 
 
+def controlled(results: Mapping[str, Result]) -> dict[str, Result]:
+    """Return the results of a node; those that prove nothing without a control are unproven.
+
+    A pod that is rejected shows a protection only if `plain` ran: what rejects that one rejects
+    everything, GPUs or not.
+    """
+    plain = results.get(PLAIN)
+    if plain is None or plain.state in (NOTHING, LEAKED):
+        return {**results}
+    other = Result(UNPROVEN, message=plain.message)
+    return {name: other if one.state == REFUSED else one for name, one in results.items()}
+
+
 def state_of(results: Mapping[str, Result]) -> str:
     """Return the state of a node: leaked, unproven, planned or ok."""
     states = {result.state for result in results.values()}

@@ -141,6 +141,67 @@ def test_a_pod_that_the_api_server_rejects_is_as_good_as_one_that_sees_nothing(c
     assert result["nodes"]["gpu-1"]["state"] == "ok"
 
 
+FORBIDDEN = 'pods "metal-gpu-leak-x-1" is forbidden: {}'
+POLICY = "ValidatingAdmissionPolicy 'ours' with binding 'ours' denied request: no GPUs"
+PASSING = [
+    pytest.param(404, 'namespaces "tema-a" not found', id="no namespace"),
+    pytest.param(403, FORBIDDEN.format("exceeded quota: q, requested: pods=1"), id="quota"),
+    pytest.param(403, FORBIDDEN.format("failed quota: q: must specify cpu"), id="quota of cpu"),
+    pytest.param(403, FORBIDDEN.format("it is being terminated"), id="namespace ends"),
+    pytest.param(
+        403,
+        FORBIDDEN.format('error looking up service account a/d: serviceaccount "d" not found'),
+        id="no service account",
+    ),
+    pytest.param(422, 'Pod "metal-gpu-leak-x-1" is invalid: spec.containers', id="invalid"),
+    pytest.param(
+        500,
+        'Internal error occurred: failed calling webhook "w": connection refused',
+        id="webhook",
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "text"), PASSING)
+def test_a_rejection_that_has_nothing_to_do_with_gpus_proves_nothing(cluster, leak, status, text):
+    cluster.refusals["create", "pods"] = Refusal(status, text)
+    result = leak("gpu-1", attempts=["pod_variable", "volume_mount"], fails=True)
+    assert {*states(result).values()} == {"unproven"}
+    (found,) = result["findings"]
+    reason = text.replace(' "metal-gpu-leak-x-1"', "")
+    assert f"pod_variable, volume_mount: {reason}" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        *PASSING,
+        pytest.param(403, FORBIDDEN.format('violates PodSecurity "restricted:latest"'), id="pss"),
+        pytest.param(422, POLICY, id="policy"),
+    ],
+)
+def test_nothing_is_proven_where_every_pod_is_rejected(cluster, leak, status, text):
+    cluster.refusals["create", "pods"] = Refusal(status, text)
+    result = leak("gpu-1", fails=True)
+    assert {*states(result).values()} == {"unproven"}
+    assert result["nodes"]["gpu-1"]["state"] == "unproven"
+    assert [one["code"] for one in result["findings"]] == ["LEAK_UNPROVEN"]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        pytest.param(422, f'pods "x" is invalid: {POLICY}', id="policy without a reason"),
+        pytest.param(400, 'admission webhook "w" denied the request: no GPUs', id="webhook"),
+        pytest.param(403, FORBIDDEN.format('violates PodSecurity "baseline:latest"'), id="pss"),
+        pytest.param(403, FORBIDDEN.format('pod rejected: RuntimeClass "x" not found'), id="class"),
+    ],
+)
+def test_what_admission_denies_is_refused(cluster, leak, status, text):
+    cluster.refusals["create", "pods"] = Refusal(status, text)
+    assert states(leak("gpu-1", attempts=["volume_mount"])) == {"volume_mount": "refused"}
+
+
 def test_a_permission_that_is_missing_is_no_protection(cluster, leak):
     text = 'pods is forbidden: User "jane" cannot create resource "pods" in API group ""'
     cluster.refusals["create", "pods"] = Refusal(403, text)

@@ -69,3 +69,30 @@ def test_image_that_cannot_be_pulled(run) -> None:
     (found,) = leak_verdict.findings("gpu-1", leak_docker.parse(run(has_image=1)))
     assert found["code"] == "LEAK_UNPROVEN"
     assert "pull access denied" in found["message"]
+
+
+def output_of(said: str, *, plain: str = "seen 0\nexit 0") -> str:
+    """Return the output of the script, in which two containers ran."""
+    return f"== pod_variable\n{said}\nexit 125\n== plain\n{plain}\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "docker: write /var/lib/docker/tmp: no space left on device",
+        "Cannot connect to the Docker daemon at unix:///var/run/docker.sock.",
+        "failed to connect to the docker API at unix:///var/run/docker.sock",
+        "nvidia-container-cli: initialization error: nvml error: driver not loaded",
+        "failed to inject CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
+    ],
+)
+def test_daemon_that_cannot_start_a_container_refuses_nothing(said: str) -> None:
+    found = leak_docker.parse(output_of(said))["pod_variable"]
+    assert (found.state, found.message) == ("unproven", said)
+
+
+def test_without_a_container_that_runs_nothing_is_refused() -> None:
+    words = "docker: unknown runtime"
+    results = leak_docker.parse(output_of("docker: no", plain=f"{words}\nexit 125"))
+    assert {one.state for one in results.values()} == {"unproven"}
+    assert results["pod_variable"].message == words
