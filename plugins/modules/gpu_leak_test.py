@@ -19,7 +19,7 @@ description:
     rejects passes as well, if V(plain) ran on the node. Otherwise something rejects every pod, and
     nothing is known about GPUs.
   - A privileged container sees all devices of its node by design. That is reported, and fails
-    nothing.
+    nothing. If it sees no GPU, the others prove nothing, and the node fails.
   - Always deletes its pods. If it is killed before, the next run in the same namespace, or
     M(metal.gpu.gpu_smoke_pod), deletes them.
 extends_documentation_fragment:
@@ -142,7 +142,8 @@ nodes:
     state:
       description:
         - V(ok) if no container saw a GPU. V(leaked) if one did. V(unproven) if an attempt has no
-          result. V(planned) in check mode.
+          result. V(busy) if only V(second_container) has none, because pods have all GPUs; that is
+          no failure. V(planned) in check mode.
       type: str
     attempts:
       description: Each attempt of O(attempts), keyed by its name.

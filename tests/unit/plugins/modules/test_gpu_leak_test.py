@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -13,7 +14,8 @@ from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
 
 GPU = "nvidia.com/gpu"
 PLAIN, CUDA = "registry.example/busybox:1", "registry.example/cuda:13"
-CLEAN = "seen 0\n"
+CLEAN = "variable set\nseen 0\n"
+UNSET = "variable \nseen 0\n"
 FOUND = "device /dev/nvidia0\ndevice /dev/nvidiactl\nmount /usr/lib/libcuda.so.580\nseen 3\n"
 LEAKS = {"image_variable", "pod_variable"}
 
@@ -112,7 +114,10 @@ def test_every_attempt_that_sees_nothing(cluster, leak):
 
 
 def test_what_leaks_is_named_with_what_was_seen(cluster, leak):
-    behave(cluster, lambda node, attempt: node == "gpu-1" and attempt in LEAKS)
+    behave(
+        cluster,
+        lambda node, attempt: attempt == "privileged" or (node == "gpu-1" and attempt in LEAKS),
+    )
     result = leak("gpu-1", "gpu-2", fails=True)
     assert {name for name, state in states(result).items() if state == "leaked"} == LEAKS
     assert result["nodes"]["gpu-2"]["state"] == "ok"
@@ -281,8 +286,29 @@ def test_what_proves_nothing(cluster, leak, attempt, status, state):
     result = leak("gpu-1", attempts=[attempt], fails=state != "busy")
     assert states(result) == {attempt: state}
     assert result["nodes"]["gpu-1"]["attempts"][attempt]["message"]
+    assert result["nodes"]["gpu-1"]["state"] == state
     codes = [one["code"] for one in result["findings"]]
     assert codes == ([] if state == "busy" else ["LEAK_UNPROVEN"])
+
+
+def test_where_a_privileged_container_sees_nothing_the_others_prove_nothing(cluster, leak):
+    """The driver is not loaded, or the GPU is lost."""
+    behave(cluster, lambda node, attempt: node == "gpu-2" and attempt == "privileged")
+    result = leak("gpu-1", "gpu-2", fails=True)
+    assert {*states(result).values()} == {"unproven"}
+    assert result["nodes"]["gpu-2"]["state"] == "ok"
+    (found,) = result["findings"]
+    assert (found["code"], found["host"]) == ("LEAK_UNPROVEN", "gpu-1")
+    assert "a privileged container sees no GPU either" in found["message"]
+
+
+def test_an_image_that_does_not_set_the_variable_asks_for_nothing(cluster, leak):
+    unset = {"phase": "Succeeded", "containerStatuses": [ended("look", UNSET)]}
+    names = ("image_variable", "runtime_class", "second_container")
+    behave(cluster, statuses=dict.fromkeys([*names, "plain"], unset).items())
+    result = leak("gpu-1", attempts=[*names, "plain"], fails=True)
+    assert states(result) == {**dict.fromkeys(names, "unproven"), "plain": "nothing"}
+    assert "the image does not set NVIDIA_VISIBLE_DEVICES" in result["msg"]
 
 
 def test_a_runtime_class_that_the_engine_does_not_have(cluster, leak, monkeypatch):
@@ -396,11 +422,14 @@ def test_the_script_sees_what_there_is(shell, tmp_path):
     mounts.write_text("".join(map(line.format, harmless)))
     (tmp_path / "dev").mkdir()
 
-    def look():
-        subprocess.run([*shell, "-c", text], check=True)
-        return leak_pods.judge_output((tmp_path / "log").read_text(), "plain")
+    def look(attempt="plain", **variables):
+        environment = {"PATH": os.environ["PATH"], **variables}
+        subprocess.run([*shell, "-c", text], check=True, env=environment)
+        return leak_pods.judge_output((tmp_path / "log").read_text(), attempt)
 
     assert look() == leak_pods.Result("nothing")
+    assert look("image_variable").message == "the image does not set NVIDIA_VISIBLE_DEVICES"
+    assert look("image_variable", NVIDIA_VISIBLE_DEVICES="all") == leak_pods.Result("nothing")
     (tmp_path / "dev/nvidia-uvm").touch()
     libraries = ["/usr/lib/x86_64-linux-gnu/libcuda.so.580.1", "/usr/bin/nvidia-smi"]
     mounts.write_text("".join(map(line.format, [*harmless, *libraries])))
