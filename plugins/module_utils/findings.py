@@ -618,8 +618,9 @@ Remedy: upgrade {name}, or let the template of {path} extend the built-in one as
 
 OPERATOR_TOOLKIT (refusal): the runtime nvidia of {engine} runs {found}, which the GPU Operator
   installs and registers again whenever its pod starts
-Remedy: set `toolkit.enabled=false` in the values of the GPU Operator, remove its entries from the
-  configuration of {engine}, and restart {engine}
+Remedy: to leave the node to the GPU Operator, only prove its GPUs with `ansible-playbook
+  metal.gpu.verify -e verify_drift=false`; to take it over, follow "Take over, node by node" in
+  docs/coexistence.md
 
 KUBESPRAY_OVERWRITES (notice): Kubespray writes {path} anew at each of its runs, and the runtime
   nvidia is then lost

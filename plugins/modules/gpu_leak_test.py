@@ -16,9 +16,10 @@ description:
   - Runs pods on each named node that request no GPU, and try to get one in different ways. Each
     container under test looks for C(/dev/nvidia*) and for mounts of the driver.
   - A node passes if no container sees anything. An attempt that the API server or the engine
-    rejects passes as well.
+    rejects passes as well, if V(plain) ran on the node. Otherwise something rejects every pod, and
+    nothing is known about GPUs.
   - A privileged container sees all devices of its node by design. That is reported, and fails
-    nothing.
+    nothing. If it sees no GPU, the others prove nothing, and the node fails.
   - Always deletes its pods. If it is killed before, the next run in the same namespace, or
     M(metal.gpu.gpu_smoke_pod), deletes them.
 extends_documentation_fragment:
@@ -141,7 +142,8 @@ nodes:
     state:
       description:
         - V(ok) if no container saw a GPU. V(leaked) if one did. V(unproven) if an attempt has no
-          result. V(planned) in check mode.
+          result. V(busy) if only V(second_container) has none, because pods have all GPUs; that is
+          no failure. V(planned) in check mode.
       type: str
     attempts:
       description: Each attempt of O(attempts), keyed by its name.
@@ -288,6 +290,7 @@ def run(
             for one in tries:
                 results[one.node][one.attempt] = found[one]
 
+    results = {name: leak_pods.controlled(found) for name, found in results.items()}
     findings = [one for name in nodes for one in leak_verdict.findings(name, results[name])]
     result: dict[str, Any] = {
         "changed": bool(swept),

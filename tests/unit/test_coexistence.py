@@ -91,3 +91,16 @@ def test_the_page_names_what_the_roles_recognise() -> None:
     for name, path in tools.MARKS.items():
         assert path in PAGE, name
     assert settings.DROP_IN in PAGE
+
+
+def test_the_label_that_takes_a_node_from_the_operator_is_recorded() -> None:
+    (label,) = re.findall(r"kubectl label node NODE (\S+)=false", PAGE)
+    facts = [row["what"] for row in RECORDED["behaviour"]]
+    assert any(f"{label}=true" in fact for fact in facts)
+
+
+def test_a_node_is_drained_before_its_engine_restarts_and_proven_before_it_is_uncordoned() -> None:
+    section = PAGE.partition("### Take over, node by node")[2]
+    steps = ("kubectl cordon", "kubectl drain", "systemctl restart", "metal.gpu.site")
+    places = [section.index(one) for one in (*steps, "metal.gpu.verify", "kubectl uncordon")]
+    assert places == sorted(places)

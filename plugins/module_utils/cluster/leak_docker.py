@@ -22,7 +22,19 @@ if TYPE_CHECKING:
 
 _BEGIN = "== "
 _END = re.compile(r"^exit (?P<code>\d+)$", re.MULTILINE)
+_ATTEMPTS = (
+    leak_pods.IMAGE,
+    leak_pods.POD,
+    leak_pods.PLAIN,
+    leak_pods.MOUNT,
+    leak_pods.PRIVILEGED,
+)
 _REFUSED = 125  # by the daemon
+# Words of a daemon or a toolkit that cannot start the container, whoever asks for it.
+_BROKEN = re.compile(
+    r"(?i)no space left on device|(?:cannot|failed to) connect to the docker|initialization error"
+    r"|unresolvable CDI devices"
+)
 
 
 def script(image: str, cuda_image: str) -> str:
@@ -42,23 +54,24 @@ def script(image: str, cuda_image: str) -> str:
         for one in dict.fromkeys((image, cuda_image))
     ]
     run = ("docker", "run", "--rm", "--network", "none", "--entrypoint", "sh")
-    for attempt, words in options.items():
+    for attempt in _ATTEMPTS:
         lines.append(f"echo '{_BEGIN}{attempt}'")
-        lines.append(shlex.join((*run, *words, "-c", look)) + ' 2>&1; echo "exit $?"')
+        lines.append(shlex.join((*run, *options[attempt], "-c", look)) + ' 2>&1; echo "exit $?"')
     return "\n".join(lines)
 
 
 def parse(output: str) -> dict[str, Result]:
-    """Return the results of the script; if it did not come that far, why not."""
+    """Return the results of the script; for attempts that it did not come to, why not."""
     found = {}
     for part in f"\n{output}".split(f"\n{_BEGIN}")[1:]:
         attempt, _newline, text = part.partition("\n")
         end = _END.search(text)
         said = " ".join(_END.sub("", text).split())
         if end and int(end["code"]) == _REFUSED:
-            found[attempt] = Result(leak_pods.REFUSED, message=said)
+            state = leak_pods.UNPROVEN if _BROKEN.search(said) else leak_pods.REFUSED
+            found[attempt] = Result(state, message=said)
         else:
             found[attempt] = leak_pods.judge_output(text, attempt)
-    if not found:
-        found[leak_pods.PLAIN] = Result(leak_pods.UNPROVEN, message=" ".join(output.split()))
-    return found
+    why = " ".join(output.split()) if not found else "the script ended before this attempt"
+    missing = Result(leak_pods.UNPROVEN, message=why)
+    return leak_pods.controlled({name: found.get(name, missing) for name in _ATTEMPTS})

@@ -60,13 +60,17 @@ ATTEMPTS: Mapping[str, str] = {
     PRIVILEGED: "a privileged container",
 }
 
-# Results of an attempt. Only the first one is a leak; the last two prove nothing.
+# Attempts whose image has to set the variable. Without it, nobody asked for a GPU.
+_OF_IMAGE = frozenset({IMAGE, CLASS, SECOND, INIT, EPHEMERAL})
+
+# Results of an attempt. Only the first one is a leak; BUSY and UNPROVEN prove nothing.
 LEAKED = "leaked"
 NOTHING, REFUSED, BY_DESIGN = "nothing", "refused", "by_design"
 BUSY, UNPROVEN = "busy", "unproven"
 PLANNED = "planned"
 
 LOOK, OTHER = "look", "other"  # the container under test, and what the pod has besides
+_BLIND = "a privileged container sees no GPU either: is the driver loaded?"
 _NAMED = 20  # how many findings a container names
 
 # A shell reads mountinfo by itself; the fifth field is the mount point. The end is written last: an
@@ -88,11 +92,13 @@ look() {{
       *nvidia*|*libcuda*) say mount "$point" ;;
     esac
   done </proc/self/mountinfo
+  printf 'variable %s\\n' "${{{VARIABLE}:+set}}"
   printf 'seen %s\\n' "$count"
 }}
 look >/dev/termination-log
 """
 _END = re.compile(r"^seen (?P<count>\d+)$", re.MULTILINE)
+_SET = re.compile(r"^variable set$", re.MULTILINE)
 _SEEN = re.compile(r"^(?:device|mount) (?P<path>/.*)$", re.MULTILINE)
 
 
@@ -171,8 +177,7 @@ def manifest(template: Template, one: Try) -> dict[str, Any]:
 
 
 def _containers(template: Template, attempt: str) -> dict[str, Any]:
-    has_variable = attempt in (IMAGE, CLASS, SECOND, INIT, EPHEMERAL)
-    look = _container(LOOK, template.cuda_image if has_variable else template.image)
+    look = _container(LOOK, template.cuda_image if attempt in _OF_IMAGE else template.image)
     other = _container(OTHER, template.image, ":")
     if attempt == POD:
         look["env"] = [{"name": VARIABLE, "value": "all"}]
@@ -257,12 +262,31 @@ def judge_output(output: str, attempt: str, otherwise: str = "") -> Result:
         return Result(UNPROVEN, message=f"the container did not finish: {text}")
     total = int(end["count"])
     seen = tuple(match["path"] for match in _SEEN.finditer(output))
+    if not total and attempt in _OF_IMAGE and not _SET.search(output):
+        return Result(UNPROVEN, message=f"the image does not set {VARIABLE}")
     if not total:
         return Result(NOTHING)
     return Result(BY_DESIGN if attempt == PRIVILEGED else LEAKED, seen, total)
 
 
+def controlled(results: Mapping[str, Result]) -> dict[str, Result]:
+    """Return the results of a node; those that prove nothing without a control are unproven.
+
+    A pod that is rejected shows a protection only if `plain` ran: what rejects that one rejects
+    everything, GPUs or not. And nobody sees a GPU that a privileged container does not see.
+    """
+    found = {**results}
+    plain, privileged = results.get(PLAIN), results.get(PRIVILEGED)
+    if plain and plain.state not in (NOTHING, LEAKED):
+        other = Result(UNPROVEN, message=plain.message)
+        found |= {name: other for name, one in found.items() if one.state == REFUSED}
+    if privileged and privileged.state == NOTHING:
+        blind = Result(UNPROVEN, message=_BLIND)
+        found |= {name: blind for name, one in found.items() if one.state == NOTHING}
+    return found
+
+
 def state_of(results: Mapping[str, Result]) -> str:
-    """Return the state of a node: leaked, unproven, planned or ok."""
+    """Return the state of a node: leaked, unproven, busy, planned or ok."""
     states = {result.state for result in results.values()}
-    return next((state for state in (LEAKED, UNPROVEN, PLANNED) if state in states), "ok")
+    return next((state for state in (LEAKED, UNPROVEN, BUSY, PLANNED) if state in states), "ok")

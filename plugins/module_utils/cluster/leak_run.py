@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     smoke_evidence,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
-    ApiBusy,
     ApiExists,
     ApiRefused,
     ApiUnauthorised,
@@ -40,6 +40,15 @@ _PARALLEL = 8  # concurrent requests to create pods
 _ROUND_S = 10  # how often pods that wait are checked for what only events report
 _CLEANUP_S = 60.0
 _VANISHED = Result(leak_pods.UNPROVEN, message="another client deleted the pod")
+
+_FORBIDDEN = 403
+# Words of admission policies and of webhooks. A policy without a reason answers 422, a webhook
+# without a code 400.
+_DENIED = re.compile(r"denied (?:the )?request")
+_OF_DENIALS = (400, _FORBIDDEN, 422)
+# Words of 403 that say nothing about GPUs, and may be gone at the next request.
+_OTHERWISE = re.compile(r"(?i)\bquota\b|being terminated|service ?account")
+_POD_NAME = re.compile(r' "metal-gpu-leak-[^"]*"')
 
 
 def prove(
@@ -169,6 +178,7 @@ def _refused(error: ApiRefused | ApiUnreachable, resource: str) -> Result:
     """Return the result of a pod that the API server did not accept.
 
     A permission that these credentials lack is none of admission: it protects from nobody else.
+    Neither does a namespace that is missing or full, or a webhook that does not answer.
     """
     if isinstance(error, ApiUnauthorised):
         raise error
@@ -177,9 +187,14 @@ def _refused(error: ApiRefused | ApiUnreachable, resource: str) -> Result:
     lacks_permission = "cannot" in error.reply and f'resource "{resource}"' in error.reply
     if lacks_permission and resource == "pods":
         raise error
-    is_busy = isinstance(error, ApiBusy) and error.status != 500
-    state = leak_pods.UNPROVEN if is_busy or lacks_permission else leak_pods.REFUSED
-    return Result(state, message=error.reply or str(error))
+    is_denied = error.status in _OF_DENIALS and _DENIED.search(error.reply)
+    is_forbidden = error.status == _FORBIDDEN and not _OTHERWISE.search(error.reply)
+    is_refused = not lacks_permission and (is_denied or is_forbidden)
+    if is_refused:
+        return Result(leak_pods.REFUSED, message=error.reply)
+    # Without names of pods, so that a finding has each reason once.
+    text = _POD_NAME.sub("", error.reply or str(error))
+    return Result(leak_pods.UNPROVEN, message=text)
 
 
 def nodes_of(client: Client, names: Sequence[str]) -> set[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -13,7 +14,8 @@ from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
 
 GPU = "nvidia.com/gpu"
 PLAIN, CUDA = "registry.example/busybox:1", "registry.example/cuda:13"
-CLEAN = "seen 0\n"
+CLEAN = "variable set\nseen 0\n"
+UNSET = "variable \nseen 0\n"
 FOUND = "device /dev/nvidia0\ndevice /dev/nvidiactl\nmount /usr/lib/libcuda.so.580\nseen 3\n"
 LEAKS = {"image_variable", "pod_variable"}
 
@@ -112,7 +114,10 @@ def test_every_attempt_that_sees_nothing(cluster, leak):
 
 
 def test_what_leaks_is_named_with_what_was_seen(cluster, leak):
-    behave(cluster, lambda node, attempt: node == "gpu-1" and attempt in LEAKS)
+    behave(
+        cluster,
+        lambda node, attempt: attempt == "privileged" or (node == "gpu-1" and attempt in LEAKS),
+    )
     result = leak("gpu-1", "gpu-2", fails=True)
     assert {name for name, state in states(result).items() if state == "leaked"} == LEAKS
     assert result["nodes"]["gpu-2"]["state"] == "ok"
@@ -139,6 +144,67 @@ def test_a_pod_that_the_api_server_rejects_is_as_good_as_one_that_sees_nothing(c
     row = result["nodes"]["gpu-1"]["attempts"]["pod_variable"]
     assert (row["state"], row["message"]) == ("refused", text)
     assert result["nodes"]["gpu-1"]["state"] == "ok"
+
+
+FORBIDDEN = 'pods "metal-gpu-leak-x-1" is forbidden: {}'
+POLICY = "ValidatingAdmissionPolicy 'ours' with binding 'ours' denied request: no GPUs"
+PASSING = [
+    pytest.param(404, 'namespaces "tema-a" not found', id="no namespace"),
+    pytest.param(403, FORBIDDEN.format("exceeded quota: q, requested: pods=1"), id="quota"),
+    pytest.param(403, FORBIDDEN.format("failed quota: q: must specify cpu"), id="quota of cpu"),
+    pytest.param(403, FORBIDDEN.format("it is being terminated"), id="namespace ends"),
+    pytest.param(
+        403,
+        FORBIDDEN.format('error looking up service account a/d: serviceaccount "d" not found'),
+        id="no service account",
+    ),
+    pytest.param(422, 'Pod "metal-gpu-leak-x-1" is invalid: spec.containers', id="invalid"),
+    pytest.param(
+        500,
+        'Internal error occurred: failed calling webhook "w": connection refused',
+        id="webhook",
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "text"), PASSING)
+def test_a_rejection_that_has_nothing_to_do_with_gpus_proves_nothing(cluster, leak, status, text):
+    cluster.refusals["create", "pods"] = Refusal(status, text)
+    result = leak("gpu-1", attempts=["pod_variable", "volume_mount"], fails=True)
+    assert {*states(result).values()} == {"unproven"}
+    (found,) = result["findings"]
+    reason = text.replace(' "metal-gpu-leak-x-1"', "")
+    assert f"pod_variable, volume_mount: {reason}" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        *PASSING,
+        pytest.param(403, FORBIDDEN.format('violates PodSecurity "restricted:latest"'), id="pss"),
+        pytest.param(422, POLICY, id="policy"),
+    ],
+)
+def test_nothing_is_proven_where_every_pod_is_rejected(cluster, leak, status, text):
+    cluster.refusals["create", "pods"] = Refusal(status, text)
+    result = leak("gpu-1", fails=True)
+    assert {*states(result).values()} == {"unproven"}
+    assert result["nodes"]["gpu-1"]["state"] == "unproven"
+    assert [one["code"] for one in result["findings"]] == ["LEAK_UNPROVEN"]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        pytest.param(422, f'pods "x" is invalid: {POLICY}', id="policy without a reason"),
+        pytest.param(400, 'admission webhook "w" denied the request: no GPUs', id="webhook"),
+        pytest.param(403, FORBIDDEN.format('violates PodSecurity "baseline:latest"'), id="pss"),
+        pytest.param(403, FORBIDDEN.format('pod rejected: RuntimeClass "x" not found'), id="class"),
+    ],
+)
+def test_what_admission_denies_is_refused(cluster, leak, status, text):
+    cluster.refusals["create", "pods"] = Refusal(status, text)
+    assert states(leak("gpu-1", attempts=["volume_mount"])) == {"volume_mount": "refused"}
 
 
 def test_a_permission_that_is_missing_is_no_protection(cluster, leak):
@@ -220,8 +286,29 @@ def test_what_proves_nothing(cluster, leak, attempt, status, state):
     result = leak("gpu-1", attempts=[attempt], fails=state != "busy")
     assert states(result) == {attempt: state}
     assert result["nodes"]["gpu-1"]["attempts"][attempt]["message"]
+    assert result["nodes"]["gpu-1"]["state"] == state
     codes = [one["code"] for one in result["findings"]]
     assert codes == ([] if state == "busy" else ["LEAK_UNPROVEN"])
+
+
+def test_where_a_privileged_container_sees_nothing_the_others_prove_nothing(cluster, leak):
+    """The driver is not loaded, or the GPU is lost."""
+    behave(cluster, lambda node, attempt: node == "gpu-2" and attempt == "privileged")
+    result = leak("gpu-1", "gpu-2", fails=True)
+    assert {*states(result).values()} == {"unproven"}
+    assert result["nodes"]["gpu-2"]["state"] == "ok"
+    (found,) = result["findings"]
+    assert (found["code"], found["host"]) == ("LEAK_UNPROVEN", "gpu-1")
+    assert "a privileged container sees no GPU either" in found["message"]
+
+
+def test_an_image_that_does_not_set_the_variable_asks_for_nothing(cluster, leak):
+    unset = {"phase": "Succeeded", "containerStatuses": [ended("look", UNSET)]}
+    names = ("image_variable", "runtime_class", "second_container")
+    behave(cluster, statuses=dict.fromkeys([*names, "plain"], unset).items())
+    result = leak("gpu-1", attempts=[*names, "plain"], fails=True)
+    assert states(result) == {**dict.fromkeys(names, "unproven"), "plain": "nothing"}
+    assert "the image does not set NVIDIA_VISIBLE_DEVICES" in result["msg"]
 
 
 def test_a_runtime_class_that_the_engine_does_not_have(cluster, leak, monkeypatch):
@@ -335,11 +422,14 @@ def test_the_script_sees_what_there_is(shell, tmp_path):
     mounts.write_text("".join(map(line.format, harmless)))
     (tmp_path / "dev").mkdir()
 
-    def look():
-        subprocess.run([*shell, "-c", text], check=True)
-        return leak_pods.judge_output((tmp_path / "log").read_text(), "plain")
+    def look(attempt="plain", **variables):
+        environment = {"PATH": os.environ["PATH"], **variables}
+        subprocess.run([*shell, "-c", text], check=True, env=environment)
+        return leak_pods.judge_output((tmp_path / "log").read_text(), attempt)
 
     assert look() == leak_pods.Result("nothing")
+    assert look("image_variable").message == "the image does not set NVIDIA_VISIBLE_DEVICES"
+    assert look("image_variable", NVIDIA_VISIBLE_DEVICES="all") == leak_pods.Result("nothing")
     (tmp_path / "dev/nvidia-uvm").touch()
     libraries = ["/usr/lib/x86_64-linux-gnu/libcuda.so.580.1", "/usr/bin/nvidia-smi"]
     mounts.write_text("".join(map(line.format, [*harmless, *libraries])))

@@ -12,7 +12,8 @@ import pytest
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import leak_docker, leak_verdict
 
 PLAIN, CUDA = "busybox:1", "cuda:13"
-SEES = "device /dev/nvidia0\nseen 1"
+SEES = "variable set\ndevice /dev/nvidia0\nseen 1"
+CLEAN = "variable set\nseen 0"
 # What `docker` does here: it has the images, and prints what each container would see.
 PROGRAM = """\
 #!/bin/sh
@@ -22,7 +23,7 @@ case "$*" in
   *--privileged*) printf '{sees}\\n' ;;
   *--volume*) echo 'docker: invalid mount'; exit 125 ;;
   *"{leaky}"*) printf '{sees}\\n' ;;
-  *) echo 'seen 0' ;;
+  *) printf '{clean}\\n' ;;
 esac
 """
 
@@ -31,8 +32,9 @@ esac
 def run(tmp_path: Path):
     def run(leaky: str = "nothing does", has_image: int = 0) -> str:
         program = tmp_path / "docker"
-        sees = SEES.replace("\n", "\\n")
-        program.write_text(PROGRAM.format(leaky=leaky, has_image=has_image, sees=sees))
+        sees, clean = (text.replace("\n", "\\n") for text in (SEES, CLEAN))
+        words = {"leaky": leaky, "has_image": has_image, "sees": sees, "clean": clean}
+        program.write_text(PROGRAM.format(**words))
         program.chmod(0o755)
         environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
         script = leak_docker.script(PLAIN, CUDA)
@@ -66,6 +68,54 @@ def test_default_runtime_is_named_as_the_cause(run) -> None:
 
 
 def test_image_that_cannot_be_pulled(run) -> None:
-    (found,) = leak_verdict.findings("gpu-1", leak_docker.parse(run(has_image=1)))
+    results = leak_docker.parse(run(has_image=1))
+    assert len(results) == 5
+    (found,) = leak_verdict.findings("gpu-1", results)
     assert found["code"] == "LEAK_UNPROVEN"
     assert "pull access denied" in found["message"]
+
+
+def output_of(said: str, *, plain: str = "seen 0\nexit 0") -> str:
+    """Return the output of the script, in which two containers ran."""
+    return f"== pod_variable\n{said}\nexit 125\n== plain\n{plain}\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "docker: write /var/lib/docker/tmp: no space left on device",
+        "Cannot connect to the Docker daemon at unix:///var/run/docker.sock.",
+        "failed to connect to the docker API at unix:///var/run/docker.sock",
+        "nvidia-container-cli: initialization error: nvml error: driver not loaded",
+        "failed to inject CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
+    ],
+)
+def test_daemon_that_cannot_start_a_container_refuses_nothing(said: str) -> None:
+    found = leak_docker.parse(output_of(said))["pod_variable"]
+    assert (found.state, found.message) == ("unproven", said)
+
+
+def test_without_a_container_that_runs_nothing_is_refused() -> None:
+    words = "docker: unknown runtime"
+    results = leak_docker.parse(output_of("docker: no", plain=f"{words}\nexit 125"))
+    assert {one.state for one in results.values()} == {"unproven"}
+    assert results["pod_variable"].message == words
+
+
+def test_script_that_ends_early_leaves_nothing_out() -> None:
+    results = leak_docker.parse("== image_variable\nvariable set\nseen 0\nexit 0\n")
+    states = {name: one.state for name, one in results.items()}
+    names = ("pod_variable", "plain", "volume_mount", "privileged")
+    assert states == {"image_variable": "nothing", **dict.fromkeys(names, "unproven")}
+
+
+def test_where_a_privileged_container_sees_nothing_the_others_prove_nothing(run) -> None:
+    results = leak_docker.parse(run().replace("device /dev/nvidia0\nseen 1", "seen 0"))
+    assert results["plain"].state == results["image_variable"].state == "unproven"
+    assert "is the driver loaded" in results["plain"].message
+
+
+def test_image_without_the_variable_asks_for_nothing(run) -> None:
+    results = leak_docker.parse(run().replace("variable set", "variable"))
+    assert results["image_variable"].message == "the image does not set NVIDIA_VISIBLE_DEVICES"
+    assert results["plain"].state == "nothing"

@@ -123,6 +123,15 @@ def test_difference_fails_no_check_mode() -> None:
     assert not fleet.fails(verdict, check_mode=True)
 
 
+def test_without_drift_the_refusal_of_a_plan_fails_no_node() -> None:
+    """The GPU Operator owns the node, and its GPUs shall only be proven."""
+    theirs = finding("OPERATOR_TOOLKIT", "gpu-1", engine="containerd", found="/usr/local/nvidia/x")
+    one = host(planned(plans={"x": {**DRIFT, "steps": [], "refusals": [theirs]}}))
+    assert "OPERATOR_TOOLKIT" in codes(fleet.judge(one, NOTHING, None, drift=True))
+    assert "OPERATOR_TOOLKIT" not in codes(fleet.judge(one, NOTHING, None, drift=False))
+    assert "-e verify_drift=false" in theirs["remedy"]
+
+
 def test_unreachable_node_is_not_tried_again_at_once() -> None:
     one = host({"node": None, "refusals": [AWAY], "plans": {}})
     assert not fleet.is_doubtful(one, NOTHING)
