@@ -901,14 +901,14 @@ RUNTIME_CLASS_ADOPTED (notice): the RuntimeClass {name} exists; the role uses it
   it
 Remedy: nothing to do
 
-GUARD_NEW (notice): nvidia is the default runtime of nodes of this run, so admission policies keep
-  GPUs from pods that request none, in all namespaces but {namespaces}
-Remedy: nothing to do; to look first which pods they would reject, set `device_plugin_guard: warn`
-
 GUARD_NAME_TAKEN (refusal): the cluster has a {kind} {name} that this collection did not create; the
   guard of the device plugin needs the name
 Remedy: rename or delete the policy, `kubectl get {kind} {name} --output yaml`; or set
   `device_plugin_guard: none`
+
+GUARD_NEW (notice): nvidia is the default runtime of nodes of this run, so admission policies keep
+  GPUs from pods that request none, in all namespaces but {namespaces}
+Remedy: nothing to do; to look first which pods they would reject, set `device_plugin_guard: warn`
 
 GUARD_UNSUPPORTED (notice): the cluster does not have {kinds} in version v1, so its API server
   cannot keep GPUs from pods that request none
