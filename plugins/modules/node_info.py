@@ -1353,7 +1353,7 @@ gpu_node:
                   description: The keys of the file.
                   type: list
                   elements: str
-                values:
+                fingerprints:
                   description: >-
                     SHA-256 of each value as JSON, by its path of keys. A value itself can be a
                     secret.
@@ -1600,7 +1600,7 @@ gpu_node:
             obstacle: null
             source: docker info
             settings: [log-opts, default-runtime, runtimes]
-            values: {}
+            fingerprints: {}
             default_runtime: nvidia
             runtimes:
               nvidia:

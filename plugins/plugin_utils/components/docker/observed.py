@@ -40,7 +40,7 @@ class Config(TypedDict):
     obstacle: str | None
     source: str | None
     settings: list[str]
-    values: dict[str, str]  # fingerprints, by key path
+    fingerprints: dict[str, str]  # of its values, by key path
     default_runtime: str | None
     runtimes: dict[str, docker.Runtime]
     cdi_enabled: bool | None
@@ -260,7 +260,7 @@ def _config(raw: Raw, setup: _Setup, source: str | None, *, has_version: bool) -
         "obstacle": setup.document.obstacle,
         "source": source,
         "settings": list(setup.document.content),
-        "values": values_of(setup.document.content),
+        "fingerprints": values_of(setup.document.content),
         "default_runtime": mappings.text(setup.document.content, "default-runtime"),
         "runtimes": setup.written.runtimes,
         "cdi_enabled": setup.written.cdi_enabled if has_version else None,

@@ -94,7 +94,7 @@ def refuse_options(plan: Plan[NoData], node: Node, desired: Desired) -> None:
     taken = [
         _text(key)
         for key in wanted
-        if key not in {*ours, *moves} and _differs(config["values"], key, wanted[key])
+        if key not in {*ours, *moves} and _differs(config["fingerprints"], key, wanted[key])
     ]
     if taken:
         plan.refuse("DOCKER_OPTION_TAKEN", path=config["path"], keys=", ".join(taken))
@@ -187,7 +187,8 @@ def _ours(node: Node) -> dict[Key, object]:
         for edit in node["ours"]["edits"]
         if edit["actor"] == actor(ROLE) and edit["path"] == config["path"]
         for change in edit["changes"]
-        if (key := tuple(change["key"])) and config["values"].get(key_text(key)) == change["after"]
+        if (key := tuple(change["key"]))
+        and config["fingerprints"].get(key_text(key)) == change["after"]
     }
 
 
@@ -201,7 +202,7 @@ def _changes(node: Node, wanted: Mapping[Key, object]) -> _Changes:
 
 def _same(node: Node, wanted: Mapping[Key, object]) -> set[Key]:
     """Return the keys that daemon.json has with the desired value."""
-    values = node["engines"]["docker"]["config"]["values"]
+    values = node["engines"]["docker"]["config"]["fingerprints"]
     return {key for key, value in wanted.items() if values.get(key_text(key)) == fingerprint(value)}
 
 

@@ -57,7 +57,7 @@ def refuse_proxy(plan: Plan[NoData], node: Node, desired: Desired) -> None:
         found = engine["proxy"].get(_VARIABLES[key])
         if found and found["file"] != own_files.DOCKER_PROXY and found["sha256"] != _sha256(value):
             plan.refuse("DOCKER_PROXY_TAKEN", name=_VARIABLES[key], path=found["file"])
-        in_file = engine["config"]["values"].get(f"proxies/{_OF_FILE[key]}")
+        in_file = engine["config"]["fingerprints"].get(f"proxies/{_OF_FILE[key]}")
         if in_file not in (None, fingerprint(value)):
             name, path = f"proxies.{_OF_FILE[key]}", engine["config"]["path"]
             plan.refuse("DOCKER_PROXY_TAKEN", name=name, path=path)
@@ -103,7 +103,7 @@ def _is_elsewhere(node: Node, key: str) -> bool:
     engine = node["engines"]["docker"]
     found = engine["proxy"].get(_VARIABLES[key])
     is_set = found is not None and found["file"] != own_files.DOCKER_PROXY
-    return is_set or f"proxies/{_OF_FILE[key]}" in engine["config"]["values"]
+    return is_set or f"proxies/{_OF_FILE[key]}" in engine["config"]["fingerprints"]
 
 
 def _block(wanted: Mapping[str, str]) -> str:

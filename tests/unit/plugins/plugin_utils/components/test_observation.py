@@ -354,7 +354,7 @@ def test_a_gpu_node(observe, tmp_path):
                     "obstacle": None,
                     "source": None,
                     "settings": [],
-                    "values": {},
+                    "fingerprints": {},
                     "default_runtime": None,
                     "runtimes": {},
                     "cdi_enabled": None,

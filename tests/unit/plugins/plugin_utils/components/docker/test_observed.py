@@ -177,7 +177,7 @@ def test_values_of_the_file_are_not_shown(observe, tmp_path):
     proxy = "http://user:secret@proxy"
     text = f'{{"proxies": {{"http-proxy": "{proxy}", "https-proxy": "{proxy}"}}, "labels": []}}'
     plant(tmp_path, {"/etc/docker/daemon.json": text})
-    values = observe(Programs({}))["engines"]["docker"]["config"]["values"]
+    values = observe(Programs({}))["engines"]["docker"]["config"]["fingerprints"]
     assert [*values] == ["proxies/http-proxy", "proxies/https-proxy", "labels"]
     first, second, other = values.values()
     assert first == second != other

@@ -39,7 +39,7 @@ OK = {"restart_ok": True}
 
 def having(text: dict[str, Any], **engine: Any) -> dict[str, Any]:
     """Return the changes of a node whose daemon.json has this content."""
-    return docker(config={"settings": [*text], "values": values_of(text)}, **engine)
+    return docker(config={"settings": [*text], "fingerprints": values_of(text)}, **engine)
 
 
 def ours(*changes: tuple[list[str], Any, Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ DONE = found(HTTP_PROXY=HTTP, NO_PROXY=WANTED["no_proxy"])
             id="in a file of the admin",
         ),
         pytest.param(
-            [docker(config={"values": values_of({"proxies": {
+            [docker(config={"fingerprints": values_of({"proxies": {
                 "http-proxy": HTTP, "no-proxy": WANTED["no_proxy"]}})})], {}, [], False,
             id="in daemon.json",
         ),
@@ -115,7 +115,7 @@ def test_new_docker_starts_with_it() -> None:
             found(ADMINS, HTTP_PROXY="http://x"), f"{ADMINS} sets HTTP_PROXY to", id="a drop-in"
         ),
         pytest.param(
-            docker(config={"values": values_of({"proxies": {"no-proxy": "x"}})}),
+            docker(config={"fingerprints": values_of({"proxies": {"no-proxy": "x"}})}),
             "/etc/docker/daemon.json sets proxies.no-proxy to", id="daemon.json",
         ),
     ],
