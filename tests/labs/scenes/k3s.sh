@@ -21,6 +21,8 @@ chmod 755 /usr/local/bin/k3s
 mv /etc/kubernetes/kubelet.conf $data/agent/kubelet.kubeconfig
 mv /var/lib/kubelet/config.yaml $data/agent/kubelet.yaml
 grep -v '^version' /etc/containerd/config.toml > $data/agent/base.toml
+# k3s has a root of its own. Here it has the laboratory's images, so the host's containerd goes elsewhere.
+sed -i '/^version/a root = "/var/lib/containerd/of-the-host"' /etc/containerd/config.toml
 dpkg --purge kubelet
 rm -rf /usr/lib/systemd/system/kubelet.service.d /var/lib/kubelet/kubeadm-flags.env
 cp k3s-agent.service /etc/systemd/system/
