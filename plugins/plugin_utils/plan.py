@@ -10,8 +10,9 @@ second run is empty.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from posixpath import basename
 from typing import Generic, NamedTuple, TypedDict, TypeVar
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
@@ -139,6 +140,34 @@ def rewritten(node: Node, role: str, path: str) -> bool:
         for edit in node["ours"]["edits"]
         if edit["actor"] == actor(role)
     )
+
+
+def unread_reason(node: Node, changed: Iterable[str], *, drop_in: str, engine: str) -> str | None:
+    """Return why an engine that is correctly configured must be restarted.
+
+    An earlier run may have stopped between the change and the restart. A file that somebody else
+    changed waits for the next start: they may not be done with it, or not want a restart now.
+    `changed` are the files that changed since the engine started, and `drop_in` is the name of the
+    file that has nothing but settings of ours.
+    """
+    ours = {edit["path"] for edit in node["ours"]["edits"]}
+    unread = ", ".join(path for path in changed if path in ours or basename(path) == drop_in)
+    return f"{unread} changed after {engine} started; containers keep running" if unread else None
+
+
+def unread_change(node: Node, changed: Iterable[str]) -> Change | None:
+    """Return the path and the actor of our change that an engine has not read yet.
+
+    If the engine does not start with the change, the role may undo it, unless the admin has edited
+    the file since.
+    """
+    unread = {*changed}
+    changes: list[Change] = [
+        {"path": edit["path"], "actor": edit["actor"]}
+        for edit in node["ours"]["edits"]
+        if edit["path"] in unread and edit["untouched"]
+    ]
+    return next(iter(changes), None)
 
 
 def refuse_uneditable(plan: Plan[NoData], path: str | None, obstacle: str | None) -> None:

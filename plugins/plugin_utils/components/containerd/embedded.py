@@ -35,6 +35,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Step,
     actor,
     changes,
+    unread_reason,
 )
 
 RESTART = Step("restart_distribution", "Restart the Kubernetes distribution")
@@ -92,7 +93,9 @@ def register_runtime(
     restart = f"{home['name']} reads its settings only when it starts" if reason else None
     if is_found_at_start:
         restart = f"{home['name']} looks for the NVIDIA runtime only when it starts"
-    restart = restart or _unread_reason(engine)
+    restart = restart or unread_reason(
+        node, engine["changed_since_start"], drop_in=settings.DROP_IN, engine="its containerd"
+    )
     if restart and is_old:  # a node without work is left alone
         plan.refuse("DISTRIBUTION_TOO_OLD", found=version, expected=SINCE, name=home["name"])
         return
@@ -205,12 +208,6 @@ def _plan_restart(
     if reason and not desired["restart_ok"]:
         plan.refuse("DISTRIBUTION_RESTART", reason=reason, **_names(home))
     plan.step(RESTART, reason)
-
-
-def _unread_reason(engine: Containerd) -> str | None:
-    """Return that our drop-in is newer than the process, as after an interrupted run."""
-    unread = [one for one in engine["changed_since_start"] if basename(one) == settings.DROP_IN]
-    return f"{unread[0]} changed after its containerd started" if unread else None
 
 
 def unregister_runtime(plan: Plan[Data], node: Node, home: Home, edits: list[str]) -> None:

@@ -22,14 +22,14 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.pl
     refuse_config,
     refuse_fatal_start,
     refuse_unknown,
-    unread_change,
-    unread_reason,
+    unread,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
     Plan,
@@ -109,9 +109,10 @@ def register_runtime(
     if reason and config["path"] == engine["config"]["path"]:
         refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
     ours_now: Change = {"path": config["path"], "actor": actor(runtime.ROLE)}
-    plan.data["change"] = ours_now if reason else unread_change(node)
+    change, unread_reason = unread(node)
+    plan.data["change"] = ours_now if reason else change
     plan.step(runtime.REGISTER, reason)
-    plan.step(RESTART, RESTART_REASON if reason else unread_reason(engine))
+    plan.step(RESTART, RESTART_REASON if reason else unread_reason)
     refuse_fatal_start(plan, node)
 
 
@@ -183,6 +184,10 @@ def unregister_runtime(plan: Plan[Data], node: Node) -> None:
         embedded.unregister_runtime(plan, node, engine["home"], edits)
     elif edits:
         plan.step(RESTART, RESTART_REASON if engine["running"] else None)
-    else:
-        plan.step(RESTART, unread_reason(engine))
+    elif changed := engine["changed_since_start"]:
+        # A removal that stopped before the restart leaves no history of the file that it restored,
+        # and a containerd whose default runtime can be the one that goes now.
+        is_unfinished = bool(record.added(node, runtime.ROLE))
+        reason = f"{', '.join(changed)} changed after containerd started"
+        plan.step(RESTART, reason if is_unfinished else None)
     refuse_fatal_start(plan, node)

@@ -20,8 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.plan imp
     RESTART_REASON,
     refuse_config,
     refuse_openshift,
-    unread_change,
-    unread_reason,
+    unread,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
@@ -114,8 +113,9 @@ def register_runtime(
     off = hooks.plan_hooks(plan, engine, is_permitted=desired["replace_oci_hooks"])
     plan.data["crio_hooks"] = off
     ours: Change = {"path": settings.DROP_IN, "actor": actor(EDITS)}
-    plan.data["crio_change"] = ours if reason else unread_change(node)
-    plan.step(RESTART, RESTART_REASON if reason or off else unread_reason(node))
+    change, unread_reason = unread(node)
+    plan.data["crio_change"] = ours if reason else change
+    plan.step(RESTART, RESTART_REASON if reason or off else unread_reason)
     if plan.has_step(RESTART) or not engine["running"]:
         refuse_fatal_start(plan, engine, _drop_in(engine, desired, former) if reason else None)
 

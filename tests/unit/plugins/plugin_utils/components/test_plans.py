@@ -1285,22 +1285,64 @@ def test_containerd_is_not_taken_away_from_a_kubelet(changes: dict[str, Any]) ->
 
 @pytest.mark.parametrize("role", ["containerd", "nvidia_container_runtime"])
 @pytest.mark.parametrize(
-    ("unread", "untouched", "change"),
+    ("unread", "untouched", "steps", "change"),
     [
-        pytest.param([CONFIG], True, {"path": CONFIG, "actor": CRI_EDIT[0]["actor"]}, id="ours"),
-        pytest.param([CONFIG], False, None, id="somebody has changed it since"),
-        pytest.param(["/etc/containerd/other.toml"], True, None, id="another file"),
+        pytest.param(
+            [CONFIG],
+            True,
+            ["Restart containerd"],
+            {"path": CONFIG, "actor": CRI_EDIT[0]["actor"]},
+            id="ours",
+        ),
+        pytest.param(
+            [CONFIG], False, ["Restart containerd"], None, id="somebody has changed it since"
+        ),
+        pytest.param(
+            ["/etc/containerd/conf.d/99-metal-gpu.toml"],
+            True,
+            ["Restart containerd"],
+            None,
+            id="our drop-in",
+        ),
+        pytest.param(
+            ["/etc/containerd/other.toml"],
+            True,
+            [],
+            None,
+            id="another file waits",
+        ),
     ],
 )
 def test_only_what_nobody_has_changed_since_is_taken_back(
-    role: str, unread: list[str], untouched: bool, change: dict[str, str] | None
+    role: str,
+    unread: list[str],
+    untouched: bool,
+    steps: list[str],
+    change: dict[str, str] | None,
 ) -> None:
     """A restart that fails for what its owner has written must not turn the CRI plugin off."""
     edits = [{**CRI_EDIT[0], "changes": [], "untouched": untouched}]
     changed = {"engines": {"containerd": {"changed_since_start": unread}}, "ours": {"edits": edits}}
     made = plan(role, merge(DONE, changed))
-    assert [step["name"] for step in made["steps"]] == ["Restart containerd"]
+    assert [step["name"] for step in made["steps"]] == steps
     assert made["data"]["change"] == change
+
+
+@pytest.mark.parametrize(
+    ("packages", "expected"),
+    [
+        pytest.param(DONE["ours"]["packages"], True, id="unfinished: the toolkit is still to go"),
+        pytest.param({}, False, id="finished, or never begun: the change is the admin's"),
+    ],
+)
+def test_removal_that_stopped_before_the_restart(
+    packages: dict[str, Any], *, expected: bool
+) -> None:
+    """The restored file has no history any more, and the default runtime must not go unread."""
+    node = merge(DONE, {"engines": {"containerd": {"changed_since_start": [CONFIG]}}})
+    node["ours"] = {**node["ours"], "edits": [], "packages": packages}
+    planned = names(plan("nvidia_container_runtime", node, state="absent"))
+    assert ("Restart containerd" in planned) is expected
 
 
 def test_driver_that_was_removed_halfway_goes_on_going() -> None:
