@@ -173,8 +173,8 @@ def _plan_installed(plan: Plan[Data], node: Node) -> None:
     elif not engine["running"]:
         plan.step(START, "containerd is not running")
     else:
-        plan.data["change"], reason = unread(node)
-        plan.step(RESTART, reason)
+        plan.data["change"], why = unread(node)
+        plan.step(RESTART, why)
 
 
 def unread(node: Node) -> tuple[Change | None, str | None]:
