@@ -19,6 +19,20 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import (
 )
 
 RUNTIME = "/usr/bin/nvidia-container-runtime"
+# What is observed of a k3s agent that runs.
+HOME = {
+    "name": "k3s",
+    "unit": "k3s-agent.service",
+    "is_managed": True,
+    "detects_runtimes": True,
+    "watched": None,
+    "template": None,
+    "template_lists_runtimes": True,
+    "runtime_in_path": True,
+    "started_after_runtime": False,
+    "former_drop_ins": [],
+    "host_containerd": False,
+}
 CONTAINERD = "containerd github.com/k3s-io/containerd/v2 v2.2.0-k3s1\n"
 TICKS = os.sysconf("SC_CLK_TCK")
 

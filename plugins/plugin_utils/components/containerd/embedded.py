@@ -34,7 +34,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
     Step,
     actor,
-    changes,
     unread_reason,
 )
 
@@ -81,14 +80,10 @@ def register_runtime(
             plan.refuse("DROP_IN_FORMER", path=path, name=home["name"])
     if version is None:
         return
-    former = {
-        key: before
-        for key, before in changes(node, runtime.ROLE, ".toml").items()
-        if key[-1] == "default_runtime_name"
-    }
+    default = settings.default(node, desired)
     is_found_at_start = _finds_at_start(home, engine, is_toolkit_new=is_toolkit_new)
     reason = _reason(
-        engine, desired, is_default_ours=bool(former), is_found_at_start=is_found_at_start
+        engine, desired, is_default_ours=default.is_ours, is_found_at_start=is_found_at_start
     )
     restart = f"{home['name']} reads its settings only when it starts" if reason else None
     if is_found_at_start:
@@ -100,7 +95,7 @@ def register_runtime(
         plan.refuse("DISTRIBUTION_TOO_OLD", found=version, expected=SINCE, name=home["name"])
         return
     if reason:
-        edit = _edit(engine, home, version, desired, former)
+        edit = _edit(engine, home, version, desired, default)
         if edit is None:
             _refuse_unwritable(plan, home, engine, version, reason)
             return
@@ -148,11 +143,7 @@ def _reason(
     # The path is one of the distribution's PATH, which differs between systems.
     if found and basename(found["binary"]) != basename(runtime.PROGRAM):
         reasons.append(f"its runtime nvidia runs {found['binary'] or 'runc'}")
-    is_default = engine["default_runtime"] == runtime.NAME
-    if is_default != bool(desired["default"]) and (desired["default"] or is_default_ours):
-        reasons.append(f"its default runtime is {engine['default_runtime']}")
-    if desired["cdi"] and not engine["cdi_enabled"]:
-        reasons.append("CDI is off")
+    reasons += settings.differences(engine, desired, is_default_ours=is_default_ours)
     return ", ".join(reasons) or None
 
 
@@ -161,21 +152,17 @@ def _edit(
     home: Home,
     version: str,
     desired: runtime.Desired,
-    former: dict[tuple[str, ...], object],
+    default: settings.Default,
 ) -> Edit | None:
     """Return the drop-in; None if the distribution reads none."""
-    default = (
-        runtime.NAME if desired["default"] else runtime.text(next(iter(former.values()), None))
-    )
-    edit = settings.edit(engine, version, default=default, cdi=desired["cdi"])
+    edit = settings.edit(engine, version, default=default.name, cdi=desired["cdi"])
     if _applies_itself(home) and home["watched"]:
         # Its file can import a summary that it writes itself, in place of the folder.
         edit["path"] = join(home["watched"], settings.DROP_IN)
         edit["merge"] = {"version": engine["config"]["version"] or 3, **edit["merge"]}
     elif home["is_managed"] and edit["path"] == engine["config"]["path"]:
         return None
-    gone = [list(key) for key, before in former.items() if before is None]
-    edit["remove"] = [] if desired["default"] else gone
+    edit["remove"] = default.remove
     return edit
 
 

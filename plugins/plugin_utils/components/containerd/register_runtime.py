@@ -34,7 +34,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
     Plan,
     actor,
-    changes,
     edited,
     refuse_uneditable,
     rewritten,
@@ -75,19 +74,13 @@ def register_runtime(
             found=version,
             expected=settings.CDI_SINCE,
         )
-    ours = changes(node, runtime.ROLE, ".toml")
-    former = {key: before for key, before in ours.items() if key[-1] == "default_runtime_name"}
-    # A default runtime that this role set gets its former value back.
-    default = (
-        runtime.NAME if desired["default"] else runtime.text(next(iter(former.values()), None))
-    )
+    default = settings.default(node, desired)
     config = settings.edit(
-        engine, version, default=default, cdi=desired["cdi"], is_default_ours=bool(former)
+        engine, version, default=default.name, cdi=desired["cdi"], is_default_ours=default.is_ours
     )
-    gone = [list(key) for key, before in former.items() if before is None]
-    config["remove"] = [] if desired["default"] else gone
+    config["remove"] = default.remove
     plan.data["config"] = config
-    reason = _reason(engine, desired, is_default_ours=bool(former))
+    reason = _reason(engine, desired, is_default_ours=default.is_ours)
     if reason and rewritten(node, runtime.ROLE, config["path"]):
         reason += f"; something else has changed {config['path']} since this role wrote it"
     shadows = [] if settings.merges(version) else engine["config"]["imported_cri"]
@@ -157,11 +150,7 @@ def _reason(engine: Containerd, desired: runtime.Desired, *, is_default_ours: bo
         reasons.append(f"its runtimes {name} and nvidia differ in SystemdCgroup")
     if like and like["base_runtime_spec"] not in ("", found["base_runtime_spec"]):
         reasons.append(f"its runtime nvidia lacks the base_runtime_spec of {name}")
-    is_default = engine["default_runtime"] == runtime.NAME
-    if is_default != bool(desired["default"]) and (desired["default"] or is_default_ours):
-        reasons.append(f"its default runtime is {engine['default_runtime']}")
-    if desired["cdi"] and not engine["cdi_enabled"]:
-        reasons.append("CDI is off")
+    reasons += settings.differences(engine, desired, is_default_ours=is_default_ours)
     return ", ".join(reasons) or None
 
 

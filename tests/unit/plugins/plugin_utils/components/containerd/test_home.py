@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     plan,
 )
 from ansible_collections.metal.gpu.tests.unit.support.distributions import (
+    HOME,
     K0S,
     K3S,
     RKE2,
@@ -55,19 +56,7 @@ def test_k3s_contains_a_kubelet_and_a_containerd(observe, tmp_path):
     assert engine["config"]["path"] == K3S.config
     assert [*engine["runtimes"]] == ["runc"]
     assert engine["changed_since_start"] == []
-    assert engine["home"] == {
-        "name": "k3s",
-        "unit": "k3s-agent.service",
-        "is_managed": True,
-        "detects_runtimes": True,
-        "watched": None,
-        "template": None,
-        "template_lists_runtimes": True,
-        "runtime_in_path": True,
-        "started_after_runtime": False,
-        "former_drop_ins": [],
-        "host_containerd": False,
-    }
+    assert engine["home"] == HOME
 
 
 @pytest.mark.parametrize("scene", [K3S, RKE2, K0S], ids=lambda one: one.name)
