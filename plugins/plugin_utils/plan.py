@@ -133,13 +133,19 @@ def edited(node: Node, role: str) -> list[str]:
     return [edit["path"] for edit in node["ours"]["edits"] if edit["actor"] == actor(role)]
 
 
-def rewritten(node: Node, role: str, path: str) -> bool:
-    """Tell whether someone else changed a file after a role had edited it."""
-    return any(
+def naming_rival(reason: str | None, node: Node, role: str, path: str) -> str | None:
+    """Return the reason for a change, and that someone else changed the file since the role did.
+
+    Two tools that write one file undo each other, in each run of either.
+    """
+    is_rewritten = any(
         edit["path"] == path and not edit["error"] and not edit["untouched"]
         for edit in node["ours"]["edits"]
         if edit["actor"] == actor(role)
     )
+    if reason and is_rewritten:
+        return f"{reason}; something else has changed {path} since this role wrote it"
+    return reason
 
 
 def unread_reason(node: Node, changed: Iterable[str], *, drop_in: str, engine: str) -> str | None:

@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.ob
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import (
     refuse_config,
+    refuse_unknown,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
@@ -34,6 +35,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
     Step,
     actor,
+    naming_rival,
     unread_reason,
 )
 
@@ -71,6 +73,7 @@ def register_runtime(
     engine = node["engines"]["containerd"]
     plan.data |= {"distribution": _restarted(node, home), "config": None, "change": None}
     refuse_config(plan, node)
+    refuse_unknown(plan, node)
     version = known_version(plan, engines.CONTAINERD, engine)
     is_old = version is not None and release(version) < release(SINCE)
     for path in home["former_drop_ins"]:
@@ -99,6 +102,7 @@ def register_runtime(
         if edit is None:
             _refuse_unwritable(plan, home, engine, version, reason)
             return
+        reason = naming_rival(reason, node, runtime.ROLE, edit["path"])
         plan.data["config"] = edit
         plan.data["change"] = {"path": edit["path"], "actor": actor(runtime.ROLE)}
         plan.step(runtime.REGISTER, reason)

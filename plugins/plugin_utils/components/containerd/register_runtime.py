@@ -35,8 +35,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
     actor,
     edited,
+    naming_rival,
     refuse_uneditable,
-    rewritten,
 )
 
 UNREGISTER = embedded.UNREGISTER
@@ -81,8 +81,7 @@ def register_runtime(
     config["remove"] = default.remove
     plan.data["config"] = config
     reason = _reason(engine, desired, is_default_ours=default.is_ours)
-    if reason and rewritten(node, runtime.ROLE, config["path"]):
-        reason += f"; something else has changed {config['path']} since this role wrote it"
+    reason = naming_rival(reason, node, runtime.ROLE, config["path"])
     shadows = [] if settings.merges(version) else engine["config"]["imported_cri"]
     if reason and shadows:
         plan.refuse(

@@ -36,6 +36,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     actor,
     changes,
     edited,
+    naming_rival,
     refuse_uneditable,
 )
 
@@ -105,6 +106,7 @@ def register_runtime(
     plan.data["crio_config"] = config
     wanted = settings.handler(engine, base)
     reason = _reason(engine, desired, wanted, is_default_ours=is_default_ours)
+    reason = naming_rival(reason, node, EDITS, settings.DROP_IN)
     if reason:
         _refuse_later(plan, engine, reason, desired)
         obstacle = engine["config"]["obstacles"].get(settings.DROP_IN)
