@@ -148,17 +148,26 @@ def naming_rival(reason: str | None, node: Node, role: str, path: str) -> str | 
     return reason
 
 
-def unread_reason(node: Node, changed: Iterable[str], *, drop_in: str, engine: str) -> str | None:
+class Unread(TypedDict):
+    """Which files an engine has not read yet. An observed engine is one."""
+
+    changed_since_start: list[str]
+    edited_since_start: list[str]
+
+
+def unread_reason(engine: Unread, *, drop_in: str, name: str) -> str | None:
     """Return why an engine that is correctly configured must be restarted.
 
-    An earlier run may have stopped between the change and the restart. A file that somebody else
-    changed waits for the next start: they may not be done with it, or not want a restart now.
-    `changed` are the files that changed since the engine started, and `drop_in` is the name of the
-    file that has nothing but settings of ours.
+    An earlier run may have stopped between the change and the restart. What somebody else changed
+    waits for the next start, also in a file that a role edited before that start: they may not be
+    done with it, or not want a restart now. `drop_in` is the name of the file that has nothing but
+    settings of ours.
     """
-    ours = {edit["path"] for edit in node["ours"]["edits"]}
-    unread = ", ".join(path for path in changed if path in ours or basename(path) == drop_in)
-    return f"{unread} changed after {engine} started; containers keep running" if unread else None
+    ours = {*engine["edited_since_start"]}
+    unread = ", ".join(
+        path for path in engine["changed_since_start"] if path in ours or basename(path) == drop_in
+    )
+    return f"{unread} changed after {name} started; containers keep running" if unread else None
 
 
 def unread_change(node: Node, changed: Iterable[str]) -> Change | None:

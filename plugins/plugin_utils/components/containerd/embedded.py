@@ -91,9 +91,7 @@ def register_runtime(
     restart = f"{home['name']} reads its settings only when it starts" if reason else None
     if is_found_at_start:
         restart = f"{home['name']} looks for the NVIDIA runtime only when it starts"
-    restart = restart or unread_reason(
-        node, engine["changed_since_start"], drop_in=settings.DROP_IN, engine="its containerd"
-    )
+    restart = restart or unread_reason(engine, drop_in=settings.DROP_IN, name="its containerd")
     if restart and is_old:  # a node without work is left alone
         plan.refuse("DISTRIBUTION_TOO_OLD", found=version, expected=SINCE, name=home["name"])
         return

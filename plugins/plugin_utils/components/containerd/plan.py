@@ -179,9 +179,9 @@ def _plan_installed(plan: Plan[Data], node: Node) -> None:
 
 def unread(node: Node) -> tuple[Change | None, str | None]:
     """Return our change that containerd has not read yet, and why that needs a restart."""
-    changed = node["engines"]["containerd"]["changed_since_start"]
-    reason = unread_reason(node, changed, drop_in=settings.DROP_IN, engine="containerd")
-    return unread_change(node, changed), reason
+    engine = node["engines"]["containerd"]
+    reason = unread_reason(engine, drop_in=settings.DROP_IN, name="containerd")
+    return unread_change(node, engine["changed_since_start"]), reason
 
 
 def _plan_cri(plan: Plan[Data], path: str, table: str, reason: str) -> None:

@@ -93,9 +93,9 @@ def refuse_config(plan: Plan[NoData], node: Node) -> None:
 
 def unread(node: Node) -> tuple[Change | None, str | None]:
     """Return our change that CRI-O has not read yet, and why that needs a restart."""
-    changed = node["engines"]["crio"]["changed_since_start"]
-    reason = unread_reason(node, changed, drop_in=basename(DROP_IN), engine="CRI-O")
-    return unread_change(node, changed), reason
+    engine = node["engines"]["crio"]
+    reason = unread_reason(engine, drop_in=basename(DROP_IN), name="CRI-O")
+    return unread_change(node, engine["changed_since_start"]), reason
 
 
 def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:

@@ -136,7 +136,8 @@ def test_existing_crio(changes: dict[str, Any], steps: list[str]) -> None:
 
 
 def test_change_that_crio_has_not_read_can_be_undone() -> None:
-    node = merge(merge(NODE, crio(changed_since_start=[DROP_IN])), edits(DROP_IN))
+    unread = crio(changed_since_start=[DROP_IN], edited_since_start=[DROP_IN])
+    node = merge(merge(NODE, unread), edits(DROP_IN))
     assert plan(ENGINE, node)["data"]["change"] == {"path": DROP_IN, "actor": ACTOR}
 
 
