@@ -12,7 +12,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -48,6 +48,23 @@ def read(name: str) -> dict[str, Any]:
     """Return what was recorded before the first run."""
     taken: dict[str, Any] = json.loads(_file(name).read_text())
     return taken
+
+
+def of_node(footprints: Iterable[Mapping[str, Any]], node: str) -> list[str]:
+    """Return what differs on a node between two footprints, except for what stays."""
+    before, after = (each["nodes"][node] for each in footprints)
+    return differences(before, after)
+
+
+def of_cluster(footprints: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what differs in the cluster between two footprints."""
+    before, after = (each["cluster"] for each in footprints)
+    # Most objects have no value, only a name.
+    gone = [f"{name} is gone" for name in sorted(before.keys() - after.keys())]
+    came = [f"{name} is new" for name in sorted(after.keys() - before.keys())]
+    both = sorted(before.keys() & after.keys())
+    changed = [(name, before[name], after[name]) for name in both if before[name] != after[name]]
+    return [*gone, *came, *(f"{name}: {old} → {new}" for name, old, new in changed)]
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

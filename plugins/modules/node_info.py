@@ -1252,6 +1252,13 @@ gpu_node:
                 effective.
               type: list
               elements: str
+            edited_since_start: &edited_since_start
+              description: >-
+                Files of its configuration that a role of this collection edited after its start.
+                Someone else can have changed the others of C(changed_since_start), and may not be
+                done.
+              type: list
+              elements: str
             cri_enabled:
               description: >-
                 Whether its CRI plugin is enabled, which the kubelet needs. V(null) if that is
@@ -1504,6 +1511,7 @@ gpu_node:
                 Its configuration files and OCI hooks that were written after it was started.
               type: list
               elements: str
+            edited_since_start: *edited_since_start
             monitor_in_path:
               description: Whether C(conmon) is in a folder of the PATH.
               type: bool
@@ -1558,6 +1566,7 @@ gpu_node:
             source: containerd config dump
           needs_reload: false
           changed_since_start: []
+          edited_since_start: []
           cri_enabled: true
           cdi_enabled: true
           default_runtime: runc
@@ -1662,6 +1671,7 @@ gpu_node:
             obstacles: {}
             source: null
           changed_since_start: []
+          edited_since_start: []
           monitor_in_path: false
           monitor: null
           default_runtime: null

@@ -10,8 +10,9 @@ second run is empty.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from posixpath import basename
 from typing import Generic, NamedTuple, TypedDict, TypeVar
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
@@ -132,13 +133,56 @@ def edited(node: Node, role: str) -> list[str]:
     return [edit["path"] for edit in node["ours"]["edits"] if edit["actor"] == actor(role)]
 
 
-def rewritten(node: Node, role: str, path: str) -> bool:
-    """Tell whether someone else changed a file after a role had edited it."""
-    return any(
+def naming_rival(reason: str | None, node: Node, role: str, path: str) -> str | None:
+    """Return the reason for a change, and that someone else changed the file since the role did.
+
+    Two tools that write one file undo each other, in each run of either.
+    """
+    is_rewritten = any(
         edit["path"] == path and not edit["error"] and not edit["untouched"]
         for edit in node["ours"]["edits"]
         if edit["actor"] == actor(role)
     )
+    if reason and is_rewritten:
+        return f"{reason}; something else has changed {path} since this role wrote it"
+    return reason
+
+
+class Unread(TypedDict):
+    """Which files an engine has not read yet. An observed engine is one."""
+
+    changed_since_start: list[str]
+    edited_since_start: list[str]
+
+
+def unread_reason(engine: Unread, *, drop_in: str, name: str) -> str | None:
+    """Return why an engine that is correctly configured must be restarted.
+
+    An earlier run may have stopped between the change and the restart. What somebody else changed
+    waits for the next start, also in a file that a role edited before that start: they may not be
+    done with it, or not want a restart now. `drop_in` is the name of the file that has nothing but
+    settings of ours.
+    """
+    ours = {*engine["edited_since_start"]}
+    unread = ", ".join(
+        path for path in engine["changed_since_start"] if path in ours or basename(path) == drop_in
+    )
+    return f"{unread} changed after {name} started; containers keep running" if unread else None
+
+
+def unread_change(node: Node, changed: Iterable[str]) -> Change | None:
+    """Return the path and the actor of our change that an engine has not read yet.
+
+    If the engine does not start with the change, the role may undo it, unless the admin has edited
+    the file since.
+    """
+    unread = {*changed}
+    changes: list[Change] = [
+        {"path": edit["path"], "actor": edit["actor"]}
+        for edit in node["ours"]["edits"]
+        if edit["path"] in unread and edit["untouched"]
+    ]
+    return next(iter(changes), None)
 
 
 def refuse_uneditable(plan: Plan[NoData], path: str | None, obstacle: str | None) -> None:

@@ -30,8 +30,7 @@ def test_teardown(laboratory, gpu):
 
 @pytest.mark.parametrize("node", ["gpu-1", "gpu-2"])
 def test_node_is_what_it_was(footprints, node):
-    before, after = (each["nodes"][node] for each in footprints)
-    assert footprint.differences(before, after) == []
+    assert footprint.of_node(footprints, node) == []
 
 
 def boot_id(gpu):

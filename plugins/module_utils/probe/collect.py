@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from posixpath import basename
 from typing import TYPE_CHECKING, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import program_files
@@ -24,7 +25,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import (
     Request,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.probe.registry import PROBES
-from ansible_collections.metal.gpu.plugins.module_utils.probe.services import Service, read_service
+from ansible_collections.metal.gpu.plugins.module_utils.probe.services import (
+    Kind,
+    Service,
+    read_service,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read import systemd
 
 if TYPE_CHECKING:
@@ -62,10 +67,12 @@ def units() -> list[str]:
 def collect(node: Node, request: Request) -> RawData:
     """Return everything that the controller interprets."""
     start = Reading(node, request, {}, {}, NodeFiles(node.root), NodeFiles(node.root))
-    systemctl = start.run({"systemctl": _query_units()}).get("systemctl")
+    kinds = _kinds(start.unit_files)
+    asked_units = [*dict.fromkeys((*units(), *kinds))]
+    systemctl = start.run({"systemctl": _query_units(asked_units)}).get("systemctl")
     properties = systemd.parse_show(systemctl.stdout) if systemctl else {}
     reading = start._replace(
-        units=properties, services=_read_services(node, start.unit_files, properties)
+        units=properties, services=_read_services(node, start.unit_files, kinds, properties)
     )
     _read_files(reading)
     values: dict[str, Mapping[str, object]] = {}
@@ -81,7 +88,7 @@ def collect(node: Node, request: Request) -> RawData:
     asked: Asked = {
         "packages": list(request.packages),
         "repositories": list(request.repositories),
-        "units": units(),
+        "units": asked_units,
     }
     return {
         "asked": asked,
@@ -116,17 +123,30 @@ def collect(node: Node, request: Request) -> RawData:
     }
 
 
-def _query_units() -> Command:
+def _kinds(files: NodeFiles) -> dict[str, Kind]:
+    """Return the services to read, also those whose names only the node has."""
+    named = {
+        basename(path): kind
+        for pattern, kind in _all(lambda probe: probe.named_services).items()
+        for path in files.find(pattern)
+    }
+    return {**named, **_all(lambda probe: probe.services)}
+
+
+def _query_units(names: Iterable[str]) -> Command:
     shown = f"--property={','.join((*STATE, *COMMAND))}"
-    return Command(("systemctl", "show", shown, "--", *units()))
+    return Command(("systemctl", "show", shown, "--", *names))
 
 
 def _read_services(
-    node: Node, files: NodeFiles, properties: Mapping[str, Mapping[str, str]]
+    node: Node,
+    files: NodeFiles,
+    kinds: Mapping[str, Kind],
+    properties: Mapping[str, Mapping[str, str]],
 ) -> dict[str, Service]:
     return {
         unit: read_service(node.root, files, unit, kind, properties.get(unit, {}))
-        for unit, kind in _all(lambda probe: probe.services).items()
+        for unit, kind in kinds.items()
     }
 
 

@@ -60,12 +60,18 @@ class KubeletData(TypedDict):
     path: str | None
     flags: list[FlagData]
     kubeconfig: str | None
+    endpoint: str | None  # of its engine, as of its last start; None: unknown
 
 
 def find_distribution(reading: Reading) -> Distribution | None:
     """Return the distribution that runs the kubelet of this node."""
-    return distributions.distribution(
-        reading.units, kubelet.UNIT, has_kubelet=reading.find_program("kubelet") is not None
+    has_kubelet = reading.find_program("kubelet") is not None
+    found = distributions.distribution(reading.units, kubelet.UNIT, has_kubelet=has_kubelet)
+    if found or has_kubelet:
+        return found
+    patterns = distributions.ROOTLESS_PATTERNS
+    return distributions.rootless(
+        [one for pattern in patterns for one in reading.files.find(pattern)]
     )
 
 
@@ -113,7 +119,16 @@ def read_kubelet(reading: Reading) -> KubeletData | None:
         "path": process.program if process else None,
         "flags": [cast("FlagData", flag._asdict()) for flag in flags],
         "kubeconfig": distributions.kubeconfig(home, engine["config"]) if home and engine else None,
+        "endpoint": _read_endpoint(reading, home, engine) if home and engine else None,
     }
+
+
+def _read_endpoint(reading: Reading, home: Home, engine: ContainerdData) -> str | None:
+    """Return the engine that the kubelet uses: without its own containerd, only a file has it."""
+    path = distributions.crictl(home, engine["config"])
+    if path is None or engine["started_s"] is not None:
+        return None
+    return distributions.parse_crictl(reading.unit_files.read(path) or "")
 
 
 def _containerd_path(root: Path, home: Home, process: Process | None) -> str | None:

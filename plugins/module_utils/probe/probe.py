@@ -94,6 +94,8 @@ class Probe:
 
     units: tuple[str, ...] = ()
     services: Mapping[str, Kind] = field(default_factory=dict)  # units whose command line counts
+    # The same for units whose names are known only on the node, by patterns of their files.
+    named_services: Mapping[str, Kind] = field(default_factory=dict)
     files: tuple[str, ...] = ()  # paths, or patterns of paths
     layered: tuple[Layered, ...] = ()
     exists: Mapping[str, str] = field(default_factory=dict)  # paths; {release} is the kernel's

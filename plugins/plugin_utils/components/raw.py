@@ -16,7 +16,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import (
     RawData,
     ServiceData,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.read import packages, systemd
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    document_history_files,
+    packages,
+    systemd,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import parse_version
@@ -144,6 +148,12 @@ class Raw:
             # A time in the future is no evidence.
             if start < modified <= now and any(_matches(path, pattern) for pattern in wanted)
         ]
+
+    def edited(self, histories: Iterable[str], patterns: Iterable[str]) -> list[str]:
+        """Return the files, of these patterns, whose histories of edits these are."""
+        wanted = tuple(patterns)
+        paths = [document_history_files.parse_file_name(one).path for one in histories]
+        return [path for path in paths if any(_matches(path, pattern) for pattern in wanted)]
 
     def service(self, unit: str) -> ServiceData:
         return self._data["services"][unit]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -21,7 +21,13 @@ SYSTEMCTL = """\
 #!/bin/sh
 case $* in
 *show*) printf 'LoadState=loaded\\nActiveState=inactive\\nUnitFileState=enabled\\n' ;;
-*restart*|*start*) echo "Job for it failed because the control process exited" >&2; exit 1 ;;
+*restart*|*start*|*reload*)
+    if [ -e "$FOLDER/starts-again" ] && [ -e "$FOLDER/failed" ]; then
+        touch "$FOLDER/containerd.sock"; exit 0
+    fi
+    touch "$FOLDER/failed"
+    echo "Job for it failed because the control process exited" >&2; exit 1 ;;
+*is-active*) exit 3 ;;
 esac
 """
 JOURNALCTL = """\
@@ -45,20 +51,80 @@ def carry_out(
         "hosts": "gpu-1",
         "gather_facts": False,
         "vars": {"ansible_facts": {"service_mgr": "systemd"}, **more},
-        "environment": {"PATH": f"{path}:/usr/bin:/bin"},
+        "environment": {"PATH": f"{path}:/usr/bin:/bin", "FOLDER": str(folder)},
         "tasks": [{"ansible.builtin.include_role": include}],
     }
     local = {name: {**LOCAL, **variables} for name, variables in hosts.items()}
     return run(folder, [*before, play], {"all": {"hosts": local}})
 
 
-def test_engine_that_does_not_start_with_its_former_configuration_either(tmp_path):
-    node = {"engines": {"containerd": {"path": None}}}
-    facts = {"metal_gpu": {"node": node, "plans": {"containerd": {"steps": []}}}}
-    found = carry_out(tmp_path, "containerd", "restart.yml", {"gpu-1": facts})
+class Engine(NamedTuple):
+    role: str
+    tasks: str
+    unit: str  # as the finding names it while it is down, and after it came back
+    back: str
+    path: str  # what the finding says of the change
+    variables: dict[str, Any]
+
+
+NODE = {"engines": {"containerd": {"path": None}, "docker": {"client_path": None}}}
+STEPS = {"steps": [{"slug": "restart_distribution"}]}
+RESTARTED = {"unit": "k3s-gpu.service", "socket": "@SOCKET@", "health_url": None}
+ENGINES = [
+    Engine(
+        "containerd",
+        "restart.yml",
+        "containerd",
+        "containerd",
+        "its configuration",
+        {"containerd_change": None},
+    ),
+    Engine("crio", "restart.yml", "crio", "crio", "its configuration", {"crio_change": None}),
+    Engine(
+        "docker_ce",
+        "reload.yml",
+        "docker",
+        "Docker",
+        "/etc/docker/daemon.json",
+        {"docker_ce_has_changed": False, "docker_ce_change_path": "/etc/docker/daemon.json"},
+    ),
+    Engine(
+        "nvidia_container_runtime",
+        "distribution.yml",
+        "k3s-gpu.service",
+        "k3s-gpu.service",
+        "its PATH",
+        {"nvidia_container_runtime_socket": {"stat": {"exists": False}}},
+    ),
+]
+
+
+def restart(folder: Path, engine: Engine) -> Run:
+    """Carry out the restart of an engine, without a change that could be taken back."""
+    distribution = {**RESTARTED, "socket": str(folder / "containerd.sock")}
+    plan = {**STEPS, "data": {"distribution": distribution, "change": None}}
+    facts = {"metal_gpu": {"node": NODE, "plans": {engine.role: plan}}, **engine.variables}
+    return carry_out(folder, engine.role, engine.tasks, {"gpu-1": facts})
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda one: one.unit)
+def test_engine_that_does_not_start_with_its_former_configuration_either(tmp_path, engine):
+    found = restart(tmp_path, engine)
     assert found.code != 0
-    assert "ENGINE_DOWN gpu-1: containerd does not start, even with its former" in found.words
+    assert f"ENGINE_DOWN gpu-1: {engine.unit} does not start, even with its former" in found.words
     assert "containerd: failed to load TOML" in found.words
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda one: one.unit)
+def test_engine_that_starts_only_with_its_former_configuration(tmp_path, engine):
+    """The second start succeeds. It creates the socket of a distribution's containerd anew."""
+    (tmp_path / "starts-again").touch()
+    found = restart(tmp_path, engine)
+    assert found.code != 0
+    assert f"ENGINE_NOT_BACK gpu-1: {engine.back} did not" in found.words
+    assert engine.path in found.words
+    assert "containerd: failed to load TOML" in found.words
+    assert "ENGINE_DOWN" not in found.words
 
 
 def test_kubelet_that_does_not_start_with_its_former_files_either(tmp_path):

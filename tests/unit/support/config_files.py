@@ -60,6 +60,12 @@ def edits(path: Path, content: Any) -> Edits:
             return Edits(merge={"crio": {"runtime": table}})
         case "kubelet":
             return Edits(remove=(("featureGates", "DevicePlugins"),), merge={"registerNode": True})
+    if path.suffix == ".conf":
+        if "registries" in content:  # version 1
+            return Edits(merge={"registries": {"block": {"registries": ["new.example.org"]}}})
+        return Edits(
+            merge={"short-name-mode": "enforcing", "aliases": {"new": "new.example.org/new"}}
+        )
     if path.suffix == ".toml":
         return Edits(merge={"host": {"https://new.example.org": {"capabilities": ["pull"]}}})
     return Edits(merge={"mirrors": {"new.example.org": {"endpoint": ["https://x.example.org"]}}})
@@ -82,11 +88,10 @@ def containerd(content: Any, version: str) -> Edits:
 def generated(seed: int) -> File:
     """Return a random file; the kinds take turns."""
     chance = random.Random(seed)
-    kind = ("docker", "containerd", "crio", "kubelet", "registries")[seed % 5]
-    language: Language = {"docker": "json", "kubelet": "yaml", "registries": "yaml"}.get(
-        kind, "toml"
-    )
-    text = _WRITERS[kind](chance)
+    path = KINDS[seed % len(KINDS)]
+    kind = path.parent.name
+    language: Language = "toml" if path.suffix == ".conf" else documents.language_of(path.name)
+    text = _WRITERS[path](chance)
     if chance.random() < 0.1:
         text = text.rstrip("\n")
     if chance.random() < 0.1:
@@ -94,7 +99,6 @@ def generated(seed: int) -> File:
     if chance.random() < 0.05:
         text = documents.BYTE_ORDER_MARK + text
     content = documents.read(text, language).content
-    path = Path(kind, {"json": "x.json", "yaml": "x.yaml", "toml": "x.conf"}[language])
     wanted = edits(path, content)
     if kind == "containerd" and content.get("version", 1) < 3 and chance.random() < 0.5:
         wanted = containerd(content, "1.7.24")
@@ -261,10 +265,50 @@ def _registries(chance: random.Random) -> str:
     return _yaml(chance, parts)
 
 
+def _hosts(chance: random.Random) -> str:
+    """Write a hosts.toml of containerd."""
+    quote = chance.choice(("'", '"'))
+    first, second = (f"host.{quote}https://{name}.example.org{quote}" for name in "ab")
+    tables = [
+        (first, ['capabilities = ["pull", "resolve"]', "skip_verify = false"]),
+        (f"{first}.header", ['authorization = "Basic YTpiI2M="', 'x-many = ["a", "b#"]']),
+        (second, ["override_path = true", 'ca = ["/etc/a.pem", # old\n  "/etc/b.pem"]']),
+    ]
+    top = _some(chance, ['server = "https://docker.io"', 'client = [["/a.cert", "/a.key"]]'])
+    return _toml(chance, [("", top), *_some(chance, tables)])
+
+
+def _containers(chance: random.Random) -> str:
+    """Write a registries.conf, which CRI-O reads."""
+    if chance.random() < 0.2:
+        kinds = _some(chance, ["search", "insecure", "block"], least=1)
+        lines = ["registries = ['a.example.org', \"b.example.org:5000\"]"]
+        return _toml(chance, [(f"registries.{kind}", lines) for kind in kinds])
+    top = _some(
+        chance,
+        [
+            'unqualified-search-registries = ["a.example.org", "docker.io"]',
+            "short-name-mode = 'permissive'",
+            "credential-helpers = []",
+        ],
+    )
+    tables: list[tuple[str, list[str]]] = []
+    for number in range(chance.randint(0, 3)):
+        tables.append(("[registry]", [f"location = 'r{number}.example.org'", "insecure = true"]))
+        mirror = [f'location = "m{number}.example.org:5000/x#y"']
+        tables += [("[registry.mirror]", mirror)] * chance.randint(0, 2)
+    if chance.random() < 0.5:
+        tables.append(("aliases", ['"a/b" = "r.example.org/a/b"', "c = 'r.example.org/c'"]))
+    return _toml(chance, [("", top), *tables])
+
+
 _WRITERS = {
-    "docker": _docker,
-    "containerd": _containerd,
-    "crio": _crio,
-    "kubelet": _kubelet,
-    "registries": _registries,
+    Path("docker", "daemon.json"): _docker,
+    Path("containerd", "config.toml"): _containerd,
+    Path("crio", "crio.conf"): _crio,
+    Path("kubelet", "config.yaml"): _kubelet,
+    Path("registries", "registries.yaml"): _registries,
+    Path("registries", "hosts.toml"): _hosts,
+    Path("registries", "registries.conf"): _containers,
 }
+KINDS = tuple(_WRITERS)

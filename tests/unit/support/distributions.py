@@ -19,6 +19,20 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import (
 )
 
 RUNTIME = "/usr/bin/nvidia-container-runtime"
+# What is observed of a k3s agent that runs.
+HOME = {
+    "name": "k3s",
+    "unit": "k3s-agent.service",
+    "is_managed": True,
+    "detects_runtimes": True,
+    "watched": None,
+    "template": None,
+    "template_lists_runtimes": True,
+    "runtime_in_path": True,
+    "started_after_runtime": False,
+    "former_drop_ins": [],
+    "host_containerd": False,
+}
 CONTAINERD = "containerd github.com/k3s-io/containerd/v2 v2.2.0-k3s1\n"
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -32,6 +46,7 @@ class Scene(NamedTuple):
     starter: tuple[str, str]  # how its version is asked, and the answer
     executables: dict[str, str]  # of processes whose first word is no path
     config: str
+    command: str = "agent"
 
 
 K3S = Scene(
@@ -88,6 +103,21 @@ def plant_node(
         link.symlink_to(program)
 
 
+def rename_unit(root: Path, scene: Scene, unit: str) -> Scene:
+    """Give the planted unit another name, as INSTALL_K3S_NAME does."""
+    for folder in ("etc/systemd/system", "sys/fs/cgroup/system.slice"):
+        (root / folder / scene.unit).rename(root / folder / unit)
+    return scene._replace(unit=unit)
+
+
+def use_engine(root: Path, scene: Scene, endpoint: str) -> None:
+    """Let the distribution use another engine, and write its socket where it does."""
+    name = f"sys/fs/cgroup/system.slice/{scene.unit}/cgroup.procs"
+    (root / name).write_text(f"{scene.main}\n")
+    folder = Path(scene.config).parent.parent
+    plant(root, {f"{folder}/crictl.yaml": f"runtime-endpoint: {endpoint}\n"})
+
+
 def install_toolkit(root: Path) -> None:
     """Plant the runtime. It appears now, after containerd started."""
     plant(root, {RUNTIME: "#!\n"})
@@ -99,7 +129,8 @@ def programs(scene: Scene, dump: str, *, state: str = "active") -> Programs:
     show = (
         f"Id={scene.unit}\nLoadState=loaded\nActiveState={state}\nMainPID={scene.main}\n"
         f"ControlGroup=/system.slice/{scene.unit}\n"
-        f"ExecStart={{ path={_starter(scene)} ; argv[]={_starter(scene)} ; ignore_errors=no ; }}\n"
+        f"ExecStart={{ path={_starter(scene)} ; argv[]={_starter(scene)} {scene.command} ;"
+        " ignore_errors=no ; }\n"
     )
     line, answer = scene.starter
     return Programs(

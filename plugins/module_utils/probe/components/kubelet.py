@@ -107,6 +107,7 @@ PROBE = Probe(
         kubelet.UNIT: Kind("kubelet", kubelet.FLAGS, kubelet.ENVIRONMENT_FILES),
         **{unit: Kind(home.name.lower()) for home in distributions.HOMES for unit in home.units},
     },
+    named_services={distributions.NAMED_FILES: Kind("k3s")},
     exists={
         "cgroup": "/sys/fs/cgroup",
         "cgroup_v2": "/sys/fs/cgroup/cgroup.controllers",

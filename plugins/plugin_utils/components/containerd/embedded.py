@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.ob
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import (
     refuse_config,
+    refuse_unknown,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
@@ -34,7 +35,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
     Step,
     actor,
-    changes,
+    naming_rival,
+    unread_reason,
 )
 
 RESTART = Step("restart_distribution", "Restart the Kubernetes distribution")
@@ -71,6 +73,7 @@ def register_runtime(
     engine = node["engines"]["containerd"]
     plan.data |= {"distribution": _restarted(node, home), "config": None, "change": None}
     refuse_config(plan, node)
+    refuse_unknown(plan, node)
     version = known_version(plan, engines.CONTAINERD, engine)
     is_old = version is not None and release(version) < release(SINCE)
     for path in home["former_drop_ins"]:
@@ -80,27 +83,24 @@ def register_runtime(
             plan.refuse("DROP_IN_FORMER", path=path, name=home["name"])
     if version is None:
         return
-    former = {
-        key: before
-        for key, before in changes(node, runtime.ROLE, ".toml").items()
-        if key[-1] == "default_runtime_name"
-    }
+    default = settings.default(node, desired)
     is_found_at_start = _finds_at_start(home, engine, is_toolkit_new=is_toolkit_new)
     reason = _reason(
-        engine, desired, is_default_ours=bool(former), is_found_at_start=is_found_at_start
+        engine, desired, is_default_ours=default.is_ours, is_found_at_start=is_found_at_start
     )
     restart = f"{home['name']} reads its settings only when it starts" if reason else None
     if is_found_at_start:
         restart = f"{home['name']} looks for the NVIDIA runtime only when it starts"
-    restart = restart or _unread_reason(engine)
+    restart = restart or unread_reason(engine, drop_in=settings.DROP_IN, name="its containerd")
     if restart and is_old:  # a node without work is left alone
         plan.refuse("DISTRIBUTION_TOO_OLD", found=version, expected=SINCE, name=home["name"])
         return
     if reason:
-        edit = _edit(engine, home, version, desired, former)
+        edit = _edit(engine, home, version, desired, default)
         if edit is None:
             _refuse_unwritable(plan, home, engine, version, reason)
             return
+        reason = naming_rival(reason, node, runtime.ROLE, edit["path"])
         plan.data["config"] = edit
         plan.data["change"] = {"path": edit["path"], "actor": actor(runtime.ROLE)}
         plan.step(runtime.REGISTER, reason)
@@ -145,11 +145,7 @@ def _reason(
     # The path is one of the distribution's PATH, which differs between systems.
     if found and basename(found["binary"]) != basename(runtime.PROGRAM):
         reasons.append(f"its runtime nvidia runs {found['binary'] or 'runc'}")
-    is_default = engine["default_runtime"] == runtime.NAME
-    if is_default != bool(desired["default"]) and (desired["default"] or is_default_ours):
-        reasons.append(f"its default runtime is {engine['default_runtime']}")
-    if desired["cdi"] and not engine["cdi_enabled"]:
-        reasons.append("CDI is off")
+    reasons += settings.differences(engine, desired, is_default_ours=is_default_ours)
     return ", ".join(reasons) or None
 
 
@@ -158,21 +154,17 @@ def _edit(
     home: Home,
     version: str,
     desired: runtime.Desired,
-    former: dict[tuple[str, ...], object],
+    default: settings.Default,
 ) -> Edit | None:
     """Return the drop-in; None if the distribution reads none."""
-    default = (
-        runtime.NAME if desired["default"] else runtime.text(next(iter(former.values()), None))
-    )
-    edit = settings.edit(engine, version, default=default, cdi=desired["cdi"])
+    edit = settings.edit(engine, version, default=default.name, cdi=desired["cdi"])
     if _applies_itself(home) and home["watched"]:
         # Its file can import a summary that it writes itself, in place of the folder.
         edit["path"] = join(home["watched"], settings.DROP_IN)
         edit["merge"] = {"version": engine["config"]["version"] or 3, **edit["merge"]}
     elif home["is_managed"] and edit["path"] == engine["config"]["path"]:
         return None
-    gone = [list(key) for key, before in former.items() if before is None]
-    edit["remove"] = [] if desired["default"] else gone
+    edit["remove"] = default.remove
     return edit
 
 
@@ -205,12 +197,6 @@ def _plan_restart(
     if reason and not desired["restart_ok"]:
         plan.refuse("DISTRIBUTION_RESTART", reason=reason, **_names(home))
     plan.step(RESTART, reason)
-
-
-def _unread_reason(engine: Containerd) -> str | None:
-    """Return that our drop-in is newer than the process, as after an interrupted run."""
-    unread = [one for one in engine["changed_since_start"] if basename(one) == settings.DROP_IN]
-    return f"{unread[0]} changed after its containerd started" if unread else None
 
 
 def unregister_runtime(plan: Plan[Data], node: Node, home: Home, edits: list[str]) -> None:

@@ -10,7 +10,10 @@ from typing import NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils import mappings
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
-from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    containerd,
+    document_history_files,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     home as homes,
@@ -57,6 +60,7 @@ class Containerd(Program):
     config: Config
     needs_reload: bool
     changed_since_start: list[str]
+    edited_since_start: list[str]  # by this collection
     cri_enabled: bool | None
     cdi_enabled: bool | None
     default_runtime: str | None
@@ -135,6 +139,9 @@ def _containerd(raw: Raw) -> Containerd:
         },
         "needs_reload": raw.needs_reload(homes.unit(raw)),
         "changed_since_start": homes.changed_since_start(raw, [path, *imported]),
+        "edited_since_start": raw.edited(
+            homes.changed_since_start(raw, [document_history_files.PATTERN]), [path, *imported]
+        ),
         "cri_enabled": effective.cri_enabled if effective else None,
         "cdi_enabled": effective.cdi_enabled if effective else None,
         "default_runtime": effective.default_runtime if effective else None,

@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
-    Containerd,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.shapes import (
     Data,
     Desired,
@@ -45,6 +42,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     edited,
     refuse_lost_history,
     refuse_uneditable,
+    unread_change,
+    unread_reason,
 )
 
 ROLE = "containerd"
@@ -174,32 +173,15 @@ def _plan_installed(plan: Plan[Data], node: Node) -> None:
     elif not engine["running"]:
         plan.step(START, "containerd is not running")
     else:
-        plan.data["change"] = unread_change(node)
-        plan.step(RESTART, unread_reason(engine))
+        plan.data["change"], why = unread(node)
+        plan.step(RESTART, why)
 
 
-def unread_reason(engine: Containerd) -> str | None:
-    """Return why a correctly configured containerd must be restarted.
-
-    An earlier run may have stopped between the change and the restart.
-    """
-    unread = ", ".join(engine["changed_since_start"])
-    return f"{unread} changed after containerd started; containers keep running" if unread else None
-
-
-def unread_change(node: Node) -> Change | None:
-    """Return the path and the actor of our change that containerd has not read yet.
-
-    If containerd does not start with the change, the role may undo it, unless the admin has edited
-    the file since.
-    """
-    unread = node["engines"]["containerd"]["changed_since_start"]
-    changes: list[Change] = [
-        {"path": edit["path"], "actor": edit["actor"]}
-        for edit in node["ours"]["edits"]
-        if edit["path"] in unread and edit["untouched"]
-    ]
-    return next(iter(changes), None)
+def unread(node: Node) -> tuple[Change | None, str | None]:
+    """Return our change that containerd has not read yet, and why that needs a restart."""
+    engine = node["engines"]["containerd"]
+    reason = unread_reason(engine, drop_in=settings.DROP_IN, name="containerd")
+    return unread_change(node, engine["changed_since_start"]), reason
 
 
 def _plan_cri(plan: Plan[Data], path: str, table: str, reason: str) -> None:

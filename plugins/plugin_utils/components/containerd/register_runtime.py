@@ -22,22 +22,21 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.pl
     refuse_config,
     refuse_fatal_start,
     refuse_unknown,
-    unread_change,
-    unread_reason,
+    unread,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
     Plan,
     actor,
-    changes,
     edited,
+    naming_rival,
     refuse_uneditable,
-    rewritten,
 )
 
 UNREGISTER = embedded.UNREGISTER
@@ -75,21 +74,14 @@ def register_runtime(
             found=version,
             expected=settings.CDI_SINCE,
         )
-    ours = changes(node, runtime.ROLE, ".toml")
-    former = {key: before for key, before in ours.items() if key[-1] == "default_runtime_name"}
-    # A default runtime that this role set gets its former value back.
-    default = (
-        runtime.NAME if desired["default"] else runtime.text(next(iter(former.values()), None))
-    )
+    default = settings.default(node, desired)
     config = settings.edit(
-        engine, version, default=default, cdi=desired["cdi"], is_default_ours=bool(former)
+        engine, version, default=default.name, cdi=desired["cdi"], is_default_ours=default.is_ours
     )
-    gone = [list(key) for key, before in former.items() if before is None]
-    config["remove"] = [] if desired["default"] else gone
+    config["remove"] = default.remove
     plan.data["config"] = config
-    reason = _reason(engine, desired, is_default_ours=bool(former))
-    if reason and rewritten(node, runtime.ROLE, config["path"]):
-        reason += f"; something else has changed {config['path']} since this role wrote it"
+    reason = _reason(engine, desired, is_default_ours=default.is_ours)
+    reason = naming_rival(reason, node, runtime.ROLE, config["path"])
     shadows = [] if settings.merges(version) else engine["config"]["imported_cri"]
     if reason and shadows:
         plan.refuse(
@@ -109,9 +101,10 @@ def register_runtime(
     if reason and config["path"] == engine["config"]["path"]:
         refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
     ours_now: Change = {"path": config["path"], "actor": actor(runtime.ROLE)}
-    plan.data["change"] = ours_now if reason else unread_change(node)
+    change, unread_reason = unread(node)
+    plan.data["change"] = ours_now if reason else change
     plan.step(runtime.REGISTER, reason)
-    plan.step(RESTART, RESTART_REASON if reason else unread_reason(engine))
+    plan.step(RESTART, RESTART_REASON if reason else unread_reason)
     refuse_fatal_start(plan, node)
 
 
@@ -156,11 +149,7 @@ def _reason(engine: Containerd, desired: runtime.Desired, *, is_default_ours: bo
         reasons.append(f"its runtimes {name} and nvidia differ in SystemdCgroup")
     if like and like["base_runtime_spec"] not in ("", found["base_runtime_spec"]):
         reasons.append(f"its runtime nvidia lacks the base_runtime_spec of {name}")
-    is_default = engine["default_runtime"] == runtime.NAME
-    if is_default != bool(desired["default"]) and (desired["default"] or is_default_ours):
-        reasons.append(f"its default runtime is {engine['default_runtime']}")
-    if desired["cdi"] and not engine["cdi_enabled"]:
-        reasons.append("CDI is off")
+    reasons += settings.differences(engine, desired, is_default_ours=is_default_ours)
     return ", ".join(reasons) or None
 
 
@@ -183,6 +172,10 @@ def unregister_runtime(plan: Plan[Data], node: Node) -> None:
         embedded.unregister_runtime(plan, node, engine["home"], edits)
     elif edits:
         plan.step(RESTART, RESTART_REASON if engine["running"] else None)
-    else:
-        plan.step(RESTART, unread_reason(engine))
+    elif changed := engine["changed_since_start"]:
+        # A removal that stopped before the restart leaves no history of the file that it restored,
+        # and a containerd whose default runtime can be the one that goes now.
+        is_unfinished = bool(record.added(node, runtime.ROLE))
+        reason = f"{', '.join(changed)} changed after containerd started"
+        plan.step(RESTART, reason if is_unfinished else None)
     refuse_fatal_start(plan, node)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.module_utils.read.containerd import Runtime
@@ -22,7 +23,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
     Containerd,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit, changes
 
 RUNTIME_TYPE = "io.containerd.runc.v2"
 CRI_VERSION_3 = "io.containerd.cri.v1.runtime"
@@ -125,6 +127,41 @@ def runtime_keys(
     if enable_cdi:
         plugin["enable_cdi"] = True
     return {"plugins": {plugin_table: plugin}}
+
+
+class Default(NamedTuple):
+    """What becomes of the default runtime."""
+
+    name: str | None  # what the configuration must name; None: nothing
+    is_ours: bool  # this role has set it
+    remove: list[list[str]]  # the keys that go
+
+
+def default(node: Node, desired: runtime.Desired) -> Default:
+    """Return the default runtime to write: one that this role set gets its former value back."""
+    former = {
+        key: before
+        for key, before in changes(node, runtime.ROLE, ".toml").items()
+        if key[-1] == "default_runtime_name"
+    }
+    if desired["default"]:
+        return Default(runtime.NAME, is_ours=bool(former), remove=[])
+    gone = [list(key) for key, before in former.items() if before is None]
+    name = runtime.text(next(iter(former.values()), None))
+    return Default(name, is_ours=bool(former), remove=gone)
+
+
+def differences(
+    engine: Containerd, desired: runtime.Desired, *, is_default_ours: bool
+) -> list[str]:
+    """Return which settings beside the runtime itself are not as desired."""
+    found = []
+    is_default = engine["default_runtime"] == runtime.NAME
+    if is_default != bool(desired["default"]) and (desired["default"] or is_default_ours):
+        found.append(f"its default runtime is {engine['default_runtime']}")
+    if desired["cdi"] and not engine["cdi_enabled"]:
+        found.append("CDI is off")
+    return found
 
 
 def model(engine: Containerd, *, is_default_ours: bool) -> str:

@@ -8,7 +8,11 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import text
-from ansible_collections.metal.gpu.plugins.module_utils.read import crio, systemd
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    crio,
+    document_history_files,
+    systemd,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
     Document,
@@ -48,6 +52,7 @@ class Crio(Program):
 
     config: Config
     changed_since_start: list[str]
+    edited_since_start: list[str]  # by this collection
     monitor_in_path: bool
     monitor: str | None
     default_runtime: str | None
@@ -83,11 +88,13 @@ def _crio(raw: Raw) -> Crio:
     else:
         documents = {file: document for file, document in files.items() if not document.error}
     effective = crio.parse_effective(document.content for document in documents.values())
+    read = [*crio.CONFIG_PATTERNS, *(f"{one}/*" for one in effective.hooks_dirs)]
     return {
         **raw.program(crio.UNIT, "crio", "crio"),
         "config": _config(raw, files, list(documents)),
-        "changed_since_start": raw.changed_since_start(
-            crio.UNIT, [*crio.CONFIG_PATTERNS, *(f"{one}/*" for one in effective.hooks_dirs)]
+        "changed_since_start": raw.changed_since_start(crio.UNIT, read),
+        "edited_since_start": raw.edited(
+            raw.changed_since_start(crio.UNIT, [document_history_files.PATTERN]), read
         ),
         "monitor_in_path": raw.programs["conmon"] is not None,
         "monitor": effective.monitor,

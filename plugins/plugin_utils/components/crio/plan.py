@@ -9,6 +9,8 @@ restarts it with a change of this collection that it has not read yet.
 
 from __future__ import annotations
 
+from posixpath import basename
+
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.next_start import (
     refuse_fatal_start,
 )
@@ -39,6 +41,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
     PlanResult,
     Step,
+    unread_change,
+    unread_reason,
 )
 
 RESTART = Step("restart", "Restart CRI-O")
@@ -87,32 +91,11 @@ def refuse_config(plan: Plan[NoData], node: Node) -> None:
         plan.refuse("CRIO_CONFIG_INVALID", error=error)
 
 
-def unread_reason(node: Node) -> str | None:
-    """Return why a correctly configured CRI-O must be restarted.
-
-    An earlier run may have stopped between the change and the restart. A file that somebody else
-    changed waits for the next start: they may have reloaded CRI-O, or not want a restart now.
-    """
-    ours = {DROP_IN, *(edit["path"] for edit in node["ours"]["edits"])}
-    unread = ", ".join(
-        path for path in node["engines"]["crio"]["changed_since_start"] if path in ours
-    )
-    return f"{unread} changed after CRI-O started; containers keep running" if unread else None
-
-
-def unread_change(node: Node) -> Change | None:
-    """Return the path and the actor of our change that CRI-O has not read yet.
-
-    If CRI-O does not start with the change, the role may undo it, unless the admin has edited the
-    file since.
-    """
-    unread = node["engines"]["crio"]["changed_since_start"]
-    changes: list[Change] = [
-        {"path": edit["path"], "actor": edit["actor"]}
-        for edit in node["ours"]["edits"]
-        if edit["path"] in unread and edit["untouched"]
-    ]
-    return next(iter(changes), None)
+def unread(node: Node) -> tuple[Change | None, str | None]:
+    """Return our change that CRI-O has not read yet, and why that needs a restart."""
+    engine = node["engines"]["crio"]
+    reason = unread_reason(engine, drop_in=basename(DROP_IN), name="CRI-O")
+    return unread_change(node, engine["changed_since_start"]), reason
 
 
 def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
@@ -133,8 +116,8 @@ def _plan_installed(plan: Plan[Data], node: Node) -> None:
     if not engine["running"]:
         plan.step(START, "CRI-O is not running")
     else:
-        plan.data["change"] = unread_change(node)
-        plan.step(RESTART, unread_reason(node))
+        plan.data["change"], reason = unread(node)
+        plan.step(RESTART, reason)
     if plan.has_step(START, RESTART):
         refuse_fatal_start(plan, engine)
 

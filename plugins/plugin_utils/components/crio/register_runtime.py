@@ -20,8 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.plan imp
     RESTART_REASON,
     refuse_config,
     refuse_openshift,
-    unread_change,
-    unread_reason,
+    unread,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
@@ -29,6 +28,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
     known_version,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
     Edit,
@@ -37,6 +37,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     actor,
     changes,
     edited,
+    naming_rival,
     refuse_uneditable,
 )
 
@@ -106,6 +107,7 @@ def register_runtime(
     plan.data["crio_config"] = config
     wanted = settings.handler(engine, base)
     reason = _reason(engine, desired, wanted, is_default_ours=is_default_ours)
+    reason = naming_rival(reason, node, EDITS, settings.DROP_IN)
     if reason:
         _refuse_later(plan, engine, reason, desired)
         obstacle = engine["config"]["obstacles"].get(settings.DROP_IN)
@@ -114,8 +116,9 @@ def register_runtime(
     off = hooks.plan_hooks(plan, engine, is_permitted=desired["replace_oci_hooks"])
     plan.data["crio_hooks"] = off
     ours: Change = {"path": settings.DROP_IN, "actor": actor(EDITS)}
-    plan.data["crio_change"] = ours if reason else unread_change(node)
-    plan.step(RESTART, RESTART_REASON if reason or off else unread_reason(node))
+    change, unread_reason = unread(node)
+    plan.data["crio_change"] = ours if reason else change
+    plan.step(RESTART, RESTART_REASON if reason or off else unread_reason)
     if plan.has_step(RESTART) or not engine["running"]:
         refuse_fatal_start(plan, engine, _drop_in(engine, desired, former) if reason else None)
 
@@ -209,6 +212,12 @@ def unregister_runtime(plan: Plan[Data], node: Node) -> None:
     edits = edited(node, EDITS)
     plan.data["crio_edits"] = edits
     if not edits:
+        # A removal that stopped before the restart: the runtime goes now, and CRI-O still has it.
+        files = engine["config"]["runtime_files"].get(runtime.NAME)
+        is_unread = engine["running"] and runtime.NAME in engine["runtimes"] and not files
+        if is_unread and record.added(node, runtime.ROLE):
+            plan.step(RESTART, "CRI-O runs with the runtime nvidia, which no file has any more")
+            refuse_fatal_start(plan, engine)
         return
     refuse_config(plan, node)
     for path in edits:

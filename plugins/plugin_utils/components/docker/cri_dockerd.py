@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import distributions
+from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import socket_path
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import packages
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
     Data,
@@ -35,7 +37,7 @@ def plan_cri_dockerd(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """Plan cri-dockerd if the kubelet is configured for it."""
     found = node["engines"]["docker"]["cri_dockerd"]
     endpoint = node["kubelet"]["endpoint"]
-    if not endpoint:
+    if not endpoint or _is_of_distribution(node, endpoint):
         return
     if not found["installed"]:
         system = systems.supported(node)
@@ -57,3 +59,10 @@ def plan_cri_dockerd(plan: Plan[Data], node: Node, desired: Desired) -> None:
         plan.step(HOLD, hold_reason(node, [_PACKAGE]))
     if not found["running"] or not found["enabled"]:
         plan.step(START, f"the kubelet is configured for {endpoint}")
+
+
+def _is_of_distribution(node: Node, endpoint: str) -> bool:
+    """Whether a Kubernetes distribution has its own cri-dockerd, as k3s with --docker."""
+    distribution = node["kubelet"]["distribution"]
+    home = distributions.home_of(distribution["unit"]) if distribution else None
+    return home is not None and home.cri_dockerd == socket_path(endpoint)

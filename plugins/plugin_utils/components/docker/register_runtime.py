@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Step,
     changes,
     edited,
+    naming_rival,
     refuse_uneditable,
 )
 
@@ -87,6 +88,7 @@ def register_runtime(
     config = settings.edit(engine, version, default=default, cdi=desired["cdi"])
     refuse_config(plan, node, config["merge"])
     reason = settings.change_reason(engine, config["merge"], default=default)
+    reason = naming_rival(reason, node, runtime.ROLE, config["path"])
     if reason and config["merge"]:
         refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
     plan.data |= {

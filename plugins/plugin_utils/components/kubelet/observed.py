@@ -212,10 +212,11 @@ def _own_name(setup: _Setup, embedded: KubeletData | None, hostname: str) -> str
 
 
 def _endpoint(raw: Raw, setup: _Setup, version: str | None) -> str | None:
-    """Return the socket of the engine: of the distribution's own one, if no flag names another."""
-    home = homes.data_of(raw)
+    """Return the socket of the engine: of the distribution's own one, if nothing names another."""
+    home, embedded = homes.data_of(raw), _values(raw)["embedded"]
     default = None if home else version  # the kubelet's default does not count in a distribution
     given = kubelet.endpoint(setup.flags, setup.documents.values(), default)
+    given = given or (embedded and embedded["endpoint"])
     return given or (f"unix://{home['socket']}" if home else None)
 
 

@@ -12,6 +12,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, edited
 
 _KUBESPRAYS_CONTAINERD = "/usr/local/bin/containerd"
+_NAMES = {engines.CONTAINERD: "containerd", engines.DOCKER: "Docker", engines.CRIO: "CRI-O"}
 
 
 def refuse_cloud_image(plan: Plan[NoData], node: Node) -> None:
@@ -50,17 +51,22 @@ def notice_kubespray(plan: Plan[NoData], node: Node, *, is_registered_now: bool)
 
 def notice_second_engine(plan: Plan[NoData], node: Node, engine: str | None) -> None:
     """Name an engine that runs and that the kubelet does not use."""
-    home = node["engines"]["containerd"]["home"]
+    found = node["engines"]
+    home = found["containerd"]["home"]
+    # The containerd of a distribution is a part of it, and never beside it.
+    has_containerd = home["host_containerd"] if home else found["containerd"]["running"]
+    is_embedded = home is not None and engine == engines.CONTAINERD
     others = {}
-    if home and home["host_containerd"]:
-        others["containerd.service"] = "containerd"
-    if engine == engines.CONTAINERD and node["engines"]["docker"].get("running"):
-        others["docker.service"] = "Docker"
-    if node["engines"]["crio"].get("running") and engine in (engines.CONTAINERD, engines.DOCKER):
-        others["crio.service"] = "CRI-O"
-    if others:
+    # Docker runs in containerd.service, too.
+    if has_containerd and (is_embedded or engine == engines.CRIO):
+        others["containerd.service"] = _NAMES[engines.CONTAINERD]
+    if found["docker"].get("running") and engine in (engines.CONTAINERD, engines.CRIO):
+        others["docker.service"] = _NAMES[engines.DOCKER]
+    if found["crio"].get("running") and engine in (engines.CONTAINERD, engines.DOCKER):
+        others["crio.service"] = _NAMES[engines.CRIO]
+    if others and engine:
         verb = "runs" if len(others) == 1 else "run"
-        used = f"the containerd of {home['name']}" if home else str(engine)
+        used = f"the containerd of {home['name']}" if home and is_embedded else _NAMES[engine]
         plan.notice(
             "ENGINE_BESIDE",
             others=f"{' and '.join(others.values())} {verb}",

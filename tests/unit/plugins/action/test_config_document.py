@@ -16,11 +16,14 @@ from ansible.errors import AnsibleActionFail
 
 from ansible_collections.metal.gpu.plugins.action.config_document import ActionModule
 from ansible_collections.metal.gpu.plugins.modules import config_document
+from ansible_collections.metal.gpu.tests.unit.support import config_files
 from ansible_collections.metal.gpu.tests.unit.support.module_args import patch_module_args
 
 BEFORE = '{\n  "log-driver": "json-file"\n}\n'
 AFTER = '{\n  "log-driver": "json-file",\n  "default-runtime": "nvidia"\n}\n'
 WISH = {"merge": {"default-runtime": "nvidia"}}
+COLLECTED = list(config_files.collected())
+HAS_IT_ALL = "crio/02-nvidia.conf"  # this file has what is merged
 
 
 @pytest.fixture
@@ -92,6 +95,31 @@ def test_check_real_check_real(act, path, tmp_path, existing):
         assert result["diff"] == {**diff, **headers}
         assert (everything(tmp_path) == found) is (check or not changed)
     assert everything(tmp_path) == untouched
+
+
+@pytest.mark.parametrize("file", COLLECTED, ids=[file.name for file in COLLECTED])
+def test_collected_file_goes_through_the_module_and_comes_back(act, path, tmp_path, file):
+    """On disk, with line ends and byte order marks as they are. What stays is tested elsewhere."""
+    path.write_bytes(file.text.encode())
+    path.chmod(0o640)
+    untouched = everything(tmp_path)
+    edits = {
+        "format": file.language,
+        "merge": file.edits.merge,
+        "remove": [list(key) for key in file.edits.remove],
+        "discard": [
+            {"path": list(one.path), "items": list(one.items)} for one in file.edits.discard
+        ],
+    }
+    changes = file.name != HAS_IT_ALL
+    assert act(**edits)[0]["changed"] is changes
+    written = everything(tmp_path)
+    assert (written[path.name] != untouched[path.name]) is changes
+    assert act(**edits)[0]["changed"] is False
+    assert everything(tmp_path) == written
+    assert act(state="absent", format=file.language)[0]["changed"] is changes
+    assert everything(tmp_path) == untouched
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_two_actors_and_a_person(act, path):

@@ -21,6 +21,12 @@ STOPPED = {"LoadState": "loaded", "ActiveState": "inactive"}
 K3S = {"name": "k3s", "unit": "k3s-agent.service"}
 
 
+def starts(command: str) -> dict[str, str]:
+    """Return what `systemctl show` has of a command."""
+    path = f"/usr/local/bin/{command}"
+    return {"ExecStart": f"{{ path={path.split()[0]} ; argv[]={path} ; ignore_errors=no ; }}"}
+
+
 @pytest.mark.parametrize(
     ("units", "has_kubelet", "expected"),
     [
@@ -42,6 +48,25 @@ K3S = {"name": "k3s", "unit": "k3s-agent.service"}
             K3S,
             id="the one that runs",
         ),
+        pytest.param(
+            {"k3s-gpu.service": {**ACTIVE, **starts("k3s agent --docker")}},
+            False,
+            {"name": "k3s", "unit": "k3s-gpu.service"},
+            id="another name",
+        ),
+        pytest.param(
+            {"k3s-backup.service": {**ACTIVE, **starts("k3s etcd-snapshot save")}},
+            False,
+            None,
+            id="starts something else of k3s",
+        ),
+        pytest.param(
+            {"k3s-sync.service": {**ACTIVE, **starts("rsync server")}},
+            False,
+            None,
+            id="starts another program",
+        ),
+        pytest.param({"k3s-sync.service": ACTIVE}, False, None, id="starts nothing"),
         pytest.param({"k3s.service": {"LoadState": "not-found"}}, False, None, id="none"),
         pytest.param({}, False, None, id="no systemd"),
     ],
@@ -96,3 +121,25 @@ def test_k0s_marks_the_file_that_it_generates(text, expected):
 )
 def test_kubeconfig_moves_with_the_data(unit, config, expected):
     assert distributions.kubeconfig(distributions.home_of(unit), config) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("runtime-endpoint: unix:///run/k3s/cri-dockerd/cri-dockerd.sock\n", "cri-dockerd"),
+        ("image-endpoint: x\nruntime-endpoint: 'unix:///run/crio/crio.sock' # x\n", "crio"),
+        ("# runtime-endpoint: unix:///run/crio/crio.sock\n", None),
+        ("timeout: 2\n", None),
+        ("", None),
+    ],
+)
+def test_the_file_for_crictl_names_the_engine(text, expected):
+    found = distributions.parse_crictl(text)
+    assert found is None if expected is None else f"/{expected}.sock" in found
+
+
+def test_the_file_for_crictl_moves_with_the_data():
+    home = distributions.home_of("k3s.service")
+    moved = "/persist/k3s/agent/etc/containerd/config.toml"
+    assert distributions.crictl(home, moved) == "/persist/k3s/agent/etc/crictl.yaml"
+    assert distributions.crictl(home, home.config) == home.crictl

@@ -126,6 +126,7 @@ GATE_IN_FLAG = {
 }
 KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
 CONFIG = "/etc/containerd/config.toml"
+UNREAD = {"changed_since_start": [CONFIG], "edited_since_start": [CONFIG]}
 CRI_EDIT = [{"path": CONFIG, "actor": "metal.gpu.containerd", "error": None}]
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 KUBELET_EDIT = [
@@ -949,7 +950,7 @@ def test_refusal_names_the_addresses() -> None:
         ),
         pytest.param(
             "containerd",
-            {"engines": {"containerd": {"changed_since_start": ["/etc/containerd/config.toml"]}}},
+            {"engines": {"containerd": UNREAD}},
             {},
             ["Restart containerd"],
             id="containerd: cut off before the restart",
@@ -985,7 +986,7 @@ def test_refusal_names_the_addresses() -> None:
         pytest.param(
             "nvidia_container_runtime",
             {
-                "engines": {"containerd": {"changed_since_start": ["/etc/containerd/config.toml"]}},
+                "engines": {"containerd": UNREAD},
                 "device_files": [
                     {"path": "/dev/nvidia0", "major": 195, "linked": False},
                     {"path": "/dev/nvidia-caps/nvidia-cap1", "major": 236, "linked": False},
@@ -1283,24 +1284,55 @@ def test_containerd_is_not_taken_away_from_a_kubelet(changes: dict[str, Any]) ->
     assert codes(plan("containerd", node, state="absent")) == ["CONTAINERD_IN_USE"]
 
 
+OURS = {"path": CONFIG, "actor": CRI_EDIT[0]["actor"]}
+RESTART = ["Restart containerd"]
+
+
 @pytest.mark.parametrize("role", ["containerd", "nvidia_container_runtime"])
 @pytest.mark.parametrize(
-    ("unread", "untouched", "change"),
+    ("unread", "by_us", "untouched", "steps", "change"),
     [
-        pytest.param([CONFIG], True, {"path": CONFIG, "actor": CRI_EDIT[0]["actor"]}, id="ours"),
-        pytest.param([CONFIG], False, None, id="somebody has changed it since"),
-        pytest.param(["/etc/containerd/other.toml"], True, None, id="another file"),
+        pytest.param([CONFIG], [CONFIG], True, RESTART, OURS, id="ours"),
+        pytest.param([CONFIG], [CONFIG], False, RESTART, None, id="somebody has changed it since"),
+        pytest.param([CONFIG], [], False, [], None, id="changed long after our edit was read"),
+        pytest.param(
+            ["/etc/containerd/conf.d/99-metal-gpu.toml"], [], True, RESTART, None, id="our drop-in"
+        ),
+        pytest.param(["/etc/containerd/other.toml"], [], True, [], None, id="another file"),
     ],
 )
 def test_only_what_nobody_has_changed_since_is_taken_back(
-    role: str, unread: list[str], untouched: bool, change: dict[str, str] | None
+    role: str,
+    unread: list[str],
+    by_us: list[str],
+    untouched: bool,
+    steps: list[str],
+    change: dict[str, str] | None,
 ) -> None:
     """A restart that fails for what its owner has written must not turn the CRI plugin off."""
     edits = [{**CRI_EDIT[0], "changes": [], "untouched": untouched}]
-    changed = {"engines": {"containerd": {"changed_since_start": unread}}, "ours": {"edits": edits}}
-    made = plan(role, merge(DONE, changed))
-    assert [step["name"] for step in made["steps"]] == ["Restart containerd"]
-    assert made["data"]["change"] == change
+    engine = {"changed_since_start": unread, "edited_since_start": by_us}
+    made = plan(role, merge(DONE, {"engines": {"containerd": engine}, "ours": {"edits": edits}}))
+    assert [step["name"] for step in made["steps"]] == steps
+    if steps:
+        assert made["data"]["change"] == change
+
+
+@pytest.mark.parametrize(
+    ("packages", "expected"),
+    [
+        pytest.param(DONE["ours"]["packages"], True, id="unfinished: the toolkit is still to go"),
+        pytest.param({}, False, id="finished, or never begun: the change is the admin's"),
+    ],
+)
+def test_removal_that_stopped_before_the_restart(
+    packages: dict[str, Any], *, expected: bool
+) -> None:
+    """The restored file has no history any more, and the default runtime must not go unread."""
+    node = merge(DONE, {"engines": {"containerd": {"changed_since_start": [CONFIG]}}})
+    node["ours"] = {**node["ours"], "edits": [], "packages": packages}
+    planned = names(plan("nvidia_container_runtime", node, state="absent"))
+    assert ("Restart containerd" in planned) is expected
 
 
 def test_driver_that_was_removed_halfway_goes_on_going() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 
 import pytest
 
@@ -84,6 +85,15 @@ def scalar_at(content, path):
 
 def test_there_are_enough_files():
     assert len(COLLECTED) >= 40
+    folders = Counter(file.name.partition("/")[0] for file in COLLECTED)
+    assert min(folders.values()) >= 5, folders
+
+
+@pytest.mark.parametrize("ending", ["registries.yaml", "hosts.toml", "registries.conf"])
+def test_registries_of_every_engine_are_among_them(ending):
+    kinds = {"registries.yaml": ".txt", "hosts.toml": ".toml", "registries.conf": ".conf"}
+    names = [file.name for file in COLLECTED if file.name.startswith("registries/")]
+    assert len([name for name in names if name.endswith(kinds[ending])]) >= 3
 
 
 @pytest.mark.parametrize("file", COLLECTED, ids=[file.name for file in COLLECTED])
@@ -91,9 +101,9 @@ def test_collected_file(file):
     check(file)
 
 
-@pytest.mark.parametrize("kind", range(5))
+@pytest.mark.parametrize("kind", range(len(config_files.KINDS)), ids=map(str, config_files.KINDS))
 def test_random_files(kind):
-    for seed in range(kind, RANDOM_FILES, 5):
+    for seed in range(kind, RANDOM_FILES, len(config_files.KINDS)):
         file = config_files.generated(seed)
         try:
             check(file)

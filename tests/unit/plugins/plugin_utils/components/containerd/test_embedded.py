@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     names,
     plan,
 )
+from ansible_collections.metal.gpu.tests.unit.support.distributions import HOME
 
 ROLE = "nvidia_container_runtime"
 CONFIG = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
@@ -27,19 +28,6 @@ RESTART = "Restart the Kubernetes distribution"
 AWAIT = "Wait until the distribution has restarted its containerd"
 UNREGISTER = "Remove the NVIDIA runtime from containerd"
 REGISTER = "Register the NVIDIA runtime"
-HOME = {
-    "name": "k3s",
-    "unit": "k3s-agent.service",
-    "is_managed": True,
-    "detects_runtimes": True,
-    "watched": None,
-    "template": None,
-    "template_lists_runtimes": True,
-    "runtime_in_path": True,
-    "started_after_runtime": False,
-    "former_drop_ins": [],
-    "host_containerd": False,
-}
 OF_K0S = {
     "home": {
         **HOME,

@@ -20,12 +20,15 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     plan,
 )
 from ansible_collections.metal.gpu.tests.unit.support.distributions import (
+    HOME,
     K0S,
     K3S,
     RKE2,
     install_toolkit,
     plant_node,
     programs,
+    rename_unit,
+    use_engine,
 )
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant, recording
@@ -53,19 +56,7 @@ def test_k3s_contains_a_kubelet_and_a_containerd(observe, tmp_path):
     assert engine["config"]["path"] == K3S.config
     assert [*engine["runtimes"]] == ["runc"]
     assert engine["changed_since_start"] == []
-    assert engine["home"] == {
-        "name": "k3s",
-        "unit": "k3s-agent.service",
-        "is_managed": True,
-        "detects_runtimes": True,
-        "watched": None,
-        "template": None,
-        "template_lists_runtimes": True,
-        "runtime_in_path": True,
-        "started_after_runtime": False,
-        "former_drop_ins": [],
-        "host_containerd": False,
-    }
+    assert engine["home"] == HOME
 
 
 @pytest.mark.parametrize("scene", [K3S, RKE2, K0S], ids=lambda one: one.name)
@@ -214,7 +205,7 @@ def test_a_distribution_that_never_started(observe, tmp_path, scene):
         shutil.rmtree(tmp_path / folder, ignore_errors=True)
     asked = programs(scene, VIRGIN, state="inactive")
     found = observe(asked)
-    node = merge(NODE, {name: found[name] for name in ("kubelet", "engines")})
+    node = merged(found)
     engine = node["engines"]["containerd"]
     assert (engine["installed"], engine["running"], engine["path"]) == (False, False, None)
     assert (engine["config"]["path"], engine["config"]["exists"]) == (scene.config, False)
@@ -236,6 +227,80 @@ def test_k3s_that_runs_without_its_file(observe, tmp_path):
     assert codes(plan("nvidia_container_runtime", node, restart_ok=True)) == [
         "RUNTIME_NOT_DETECTED"
     ]
+
+
+def merged(found):
+    """Return a node of the plans' tests with what was observed."""
+    return merge(NODE, {name: found[name] for name in ("kubelet", "engines")})
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [
+        pytest.param("unix:///run/k3s/cri-dockerd/cri-dockerd.sock", [], id="--docker"),
+        pytest.param("unix:///run/cri-dockerd.sock", [], id="cri-dockerd of the host"),
+        pytest.param("unix:///run/crio/crio.sock", [], id="CRI-O"),
+        pytest.param(
+            "unix:///run/containerd/containerd.sock", ["ENGINE_UNSUPPORTED"], id="containerd"
+        ),
+        pytest.param(
+            "unix:///run/k3s/containerd/containerd.sock", ["DISTRIBUTION_STOPPED"], id="own"
+        ),
+    ],
+)
+@pytest.mark.parametrize("scene", [K3S, RKE2], ids=lambda one: one.name)
+def test_engine_in_place_of_its_own(observe, tmp_path, scene, endpoint, expected):
+    """Its kubelet is inside the process, so the file for crictl is the only sign."""
+    plant_node(tmp_path, scene)
+    use_engine(tmp_path, scene, endpoint)
+    found = observe(programs(scene, VIRGIN))
+    assert found["kubelet"]["endpoint"] == endpoint
+    assert found["engines"]["containerd"]["running"] is False
+    assert codes(plan("preflight", merged(found))) == expected
+
+
+def test_its_own_cri_dockerd_is_not_installed_again(observe, tmp_path):
+    plant_node(tmp_path, K3S)
+    use_engine(tmp_path, K3S, "unix:///run/k3s/cri-dockerd/cri-dockerd.sock")
+    docker = {"installed": True, "running": True, "version": "29.8.0"}
+    node = merge(merged(observe(programs(K3S, VIRGIN))), {"engines": {"docker": docker}})
+    slugs = {step["slug"] for step in plan("docker_ce", node)["steps"]}
+    assert not slugs & {"cri_dockerd", "hold_cri_dockerd", "start_cri_dockerd"}
+    other = merge(node, {"kubelet": {"endpoint": "unix:///run/cri-dockerd.sock"}})
+    slugs = {step["slug"] for step in plan("docker_ce", other)["steps"]}
+    assert "start_cri_dockerd" in slugs
+
+
+def test_its_own_containerd_counts_while_it_runs(observe, tmp_path):
+    plant_node(tmp_path, K3S)
+    path = K3S.config.replace("containerd/config.toml", "crictl.yaml")
+    plant(tmp_path, {path: "runtime-endpoint: unix:///run/crio/crio.sock\n"})
+    assert observe(programs(K3S, VIRGIN))["kubelet"]["endpoint"] == f"unix://{SOCKET}"
+
+
+@pytest.mark.parametrize("unit", ["k3s-gpu.service", "k3s-agent-2.service"])
+def test_unit_with_another_name(observe, tmp_path, unit):
+    plant_node(tmp_path, K3S)
+    scene = rename_unit(tmp_path, K3S, unit)
+    node = observe(programs(scene, VIRGIN))
+    assert node["kubelet"]["distribution"] == {"name": "k3s", "unit": unit}
+    assert (node["kubelet"]["version"], node["kubelet"]["running"]) == ("1.35.2", True)
+    engine = node["engines"]["containerd"]
+    assert (engine["home"]["unit"], engine["running"]) == (unit, True)
+    (refusal,) = plan("nvidia_container_runtime", merged(node))["refusals"]
+    assert unit in refusal["message"]
+
+
+@pytest.mark.parametrize("slice_", ["app.slice/", ""])
+def test_rootless_k3s_is_named(observe, tmp_path, slice_):
+    user = "sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service"
+    (tmp_path / f"{user}/{slice_}k3s-rootless.service").mkdir(parents=True)
+    found = observe(Programs({}))
+    unit = "k3s-rootless.service of the user 1000"
+    assert found["kubelet"]["distribution"] == {"name": "rootless k3s", "unit": unit}
+    (refusal,) = plan("preflight", merged(found))["refusals"]
+    assert refusal["code"] == "DISTRIBUTION_UNSUPPORTED"
+    assert f"rootless k3s ({unit})" in refusal["message"]
 
 
 def test_microk8s_has_no_home(observe):

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files
 from ansible_collections.metal.gpu.tests.unit.support.observing import (
     CONTAINERD_VERSION,
     IN_THE_FUTURE,
@@ -141,6 +142,26 @@ def test_containerd_started_before_its_files_were_written(observe, tmp_path, sta
     os.utime(tmp_path / "etc/containerd/config.toml", (before_boot, before_boot))
     node = observe(Programs({"systemctl show": (0, active_since("containerd", started_s), "")}))
     assert node["engines"]["containerd"]["changed_since_start"] == changed
+
+
+@pytest.mark.parametrize(
+    ("edited_s_ago", "expected"),
+    [pytest.param(30, True, id="after the start"), pytest.param(90, False, id="before it")],
+)
+@pytest.mark.parametrize("unit", ["containerd", "crio"])
+def test_edit_of_ours_that_the_engine_has_not_read(observe, tmp_path, unit, edited_s_ago, expected):
+    """An admin has changed the file, too, so only the time of the history tells."""
+    path = {"containerd": "/etc/containerd/config.toml", "crio": "/etc/crio/crio.conf"}[unit]
+    name = document_history_files.file_name(path, "metal.gpu.containerd")
+    history = f"{document_history_files.DIRECTORY}/{name}"
+    plant(tmp_path, {path: "", history: "{}"})
+    edited = time.time() - edited_s_ago
+    os.utime(tmp_path / history[1:], (edited, edited))
+    os.utime(tmp_path / path[1:], (time.time() - 10,) * 2)
+    state = active_since(unit, time.monotonic() - 60)
+    engine = observe(Programs({"systemctl show": (0, state, "")}))["engines"][unit]
+    assert engine["changed_since_start"] == [path]
+    assert engine["edited_since_start"] == ([path] if expected else [])
 
 
 def test_files_that_imported_files_import(observe, tmp_path):

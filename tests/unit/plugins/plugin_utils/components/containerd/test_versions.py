@@ -117,7 +117,7 @@ FATAL = [
         pytest.param("nvidia_container_runtime", VIRGIN, "present", id="register"),
         pytest.param(
             "containerd",
-            with_containerd({"changed_since_start": [MAIN]}),
+            with_containerd({"changed_since_start": [MAIN], "edited_since_start": [MAIN]}),
             "present",
             id="restart",
         ),

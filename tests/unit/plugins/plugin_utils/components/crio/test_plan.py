@@ -136,7 +136,8 @@ def test_existing_crio(changes: dict[str, Any], steps: list[str]) -> None:
 
 
 def test_change_that_crio_has_not_read_can_be_undone() -> None:
-    node = merge(merge(NODE, crio(changed_since_start=[DROP_IN])), edits(DROP_IN))
+    unread = crio(changed_since_start=[DROP_IN], edited_since_start=[DROP_IN])
+    node = merge(merge(NODE, unread), edits(DROP_IN))
     assert plan(ENGINE, node)["data"]["change"] == {"path": DROP_IN, "actor": ACTOR}
 
 
@@ -527,6 +528,31 @@ def test_everything_is_given_back() -> None:
     given_back = [name for name in names(planned) if "CRI-O" in name]
     assert given_back == ["Remove the NVIDIA runtime from CRI-O", "Restart CRI-O"]
     assert planned["data"]["containerd_edits"] == planned["data"]["docker_edits"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "restarts"),
+    [
+        pytest.param({}, True, id="the toolkit is still to go"),
+        pytest.param(crio(running=False), False, id="CRI-O does not run"),
+        pytest.param(
+            crio(config={"runtime_files": {"nvidia": [OF_TOOL]}}), False, id="another file has it"
+        ),
+        pytest.param({"ours": {"packages": {}}}, False, id="the toolkit is the admin's"),
+    ],
+)
+def test_removal_that_stopped_before_the_restart(changes: Any, *, restarts: bool) -> None:
+    """The drop-in is gone with its history, and the running CRI-O still has the runtime."""
+    left = crio(runtimes={"nvidia": NVIDIA}, config={"runtime_files": {}})
+    node = merge(
+        merge(FRESH, {**left, "ours": {"packages": load("done")["ours"]["packages"]}}), changes
+    )
+    if "ours" in changes:
+        node["ours"]["packages"] = {}
+    planned = names(plan(RUNTIME, node, state="absent"))
+    assert ("Restart CRI-O" in planned) is restarts
+    if restarts:
+        assert planned.index("Restart CRI-O") < planned.index("Remove the container toolkit")
 
 
 def test_history_that_is_lost_is_refused() -> None:

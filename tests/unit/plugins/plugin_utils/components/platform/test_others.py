@@ -104,6 +104,9 @@ def test_runtime_of_the_gpu_operator(binary: str, expected: list[str]) -> None:
     assert codes(plan("nvidia_container_runtime", node)) == expected
 
 
+USES_CRIO = {"kubelet": {"endpoint": "unix:///var/run/crio/crio.sock"}}
+
+
 @pytest.mark.parametrize(
     ("node", "said"),
     [
@@ -124,6 +127,38 @@ def test_runtime_of_the_gpu_operator(binary: str, expected: list[str]) -> None:
             id="a containerd of the host beside k3s",
         ),
         pytest.param(embedded.of_k3s(), None, id="k3s"),
+        pytest.param(
+            merge(
+                embedded.of_k3s(home={"host_containerd": True}, running=False),
+                {**USES_CRIO, "engines": {"crio": {"installed": True, "running": True}}},
+            ),
+            "containerd runs beside CRI-O,",
+            id="a containerd of the host beside the CRI-O of k3s",
+        ),
+        pytest.param(
+            merge(embedded.of_k3s(running=False), USES_CRIO), None, id="CRI-O alone, with k3s"
+        ),
+        pytest.param(
+            merge(VIRGIN, {**USES_CRIO, "engines": {"docker": {"running": True}}}),
+            "containerd and Docker run beside CRI-O,",
+            id="Docker and its containerd beside CRI-O",
+        ),
+        pytest.param(
+            merge(VIRGIN, {**USES_CRIO, "engines": {"containerd": {"running": False}}}),
+            None,
+            id="CRI-O alone",
+        ),
+        pytest.param(
+            merge(
+                VIRGIN,
+                {
+                    "kubelet": {"endpoint": "unix:///run/cri-dockerd.sock"},
+                    "engines": {"crio": {"running": True}},
+                },
+            ),
+            "CRI-O runs beside Docker,",
+            id="CRI-O beside Docker",
+        ),
         pytest.param(
             merge(VIRGIN, {"kubelet": {"endpoint": "unix:///run/cri-dockerd.sock"}}),
             None,
