@@ -817,8 +817,24 @@ gpu_node:
               description: MIG mode after the next reset.
               type: str
             mig_instances:
-              description: Number of MIG instances. V(null) if the report does not list them.
-              type: int
+              description: The MIG instances. V(null) if the report does not list them.
+              type: list
+              elements: dict
+              contains:
+                index:
+                  description: Number of the instance on its GPU.
+                  type: int
+                gpu_instance:
+                  description: Number of its GPU instance.
+                  type: int
+                compute_instance:
+                  description: Number of its compute instance.
+                  type: int
+                files:
+                  description: >-
+                    Its files below C(/dev/nvidia-caps). Empty if the driver does not list them.
+                  type: list
+                  elements: str
             compute_mode:
               description: Which programs may use the GPU, such as V(Default).
               type: str
@@ -845,7 +861,7 @@ gpu_node:
             link: {width: 16, max_width: 16, max_generation: 5}
             mig: Disabled
             mig_pending: Disabled
-            mig_instances: 0
+            mig_instances: []
             compute_mode: Default
     kernel_log:
       description: >-
@@ -1097,6 +1113,11 @@ gpu_node:
           description: >-
             The versions of the driver whose libraries each file names, by path, if it names some.
           type: dict
+        parts:
+          description: >-
+            The files below C(/dev/nvidia-caps) of MIG instances in each file that has some, by
+            the file's path and the device's qualified name.
+          type: dict
         majors:
           description: >-
             The major numbers of device files in each file that has some, by the file's path and
@@ -1109,6 +1130,7 @@ gpu_node:
         devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
         names: {/var/run/cdi/nvidia.yaml: [nvidia.com/gpu=0, nvidia.com/gpu=all]}
         drivers: {}
+        parts: {}
         majors: {}
     engines:
       description: The container engines, installed or not.

@@ -54,6 +54,7 @@ class Cdi(TypedDict):
     devices: list[str]
     names: dict[str, list[str]]  # of the devices, by path of the specification
     drivers: dict[str, list[str]]  # versions whose libraries a specification names
+    parts: dict[str, dict[str, list[str]]]  # files of MIG instances, by path and device
     majors: dict[str, dict[str, int]]  # of device files, as far as a specification has them
 
 
@@ -146,6 +147,7 @@ def _cdi(raw: Raw) -> Cdi:
     names = {path: cdi.parse_devices(document.content) for path, document in documents.items()}
     devices = [name for found in names.values() for name in found]
     drivers = {path: cdi.parse_drivers(one.content) for path, one in documents.items()}
+    parts = {path: cdi.parse_parts(one.content) for path, one in documents.items()}
     numbers = {path: cdi.parse_majors(one.content) for path, one in documents.items()}
     errors = {path: document.error for path, document in documents.items()}
     errors |= {path: raw.read_error(path) for path in raw.unread(*patterns)}
@@ -156,5 +158,6 @@ def _cdi(raw: Raw) -> Cdi:
         "devices": list(dict.fromkeys(devices)),
         "names": {path: found for path, found in names.items() if found},
         "drivers": {path: found for path, found in drivers.items() if found},
+        "parts": {path: found for path, found in parts.items() if found},
         "majors": {path: majors for path, majors in numbers.items() if majors},
     }

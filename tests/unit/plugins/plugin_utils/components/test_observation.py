@@ -280,6 +280,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "/var/run/cdi/nvidia.yaml": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"],
             },
             "drivers": {},
+            "parts": {},
             "majors": {},
         },
         "engines": {
