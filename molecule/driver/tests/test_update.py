@@ -72,7 +72,8 @@ def allocatable(laboratory):
 
 def libraries(gpu):
     """Return the versions of the driver whose libraries the CDI specification has."""
-    return set(re.findall(r"/libcuda\.so\.([0-9.]+)", gpu.check_output(f"cat {SPECIFICATION}")))
+    text = gpu.check_output(f"cat {SPECIFICATION}")
+    return set(re.findall(r"/libcuda\.so\.([0-9]+\.[0-9.]+)", text))
 
 
 def container(gpu, image):
@@ -93,7 +94,8 @@ def test_page_exchanges_the_driver(laboratory, gpu, tmp_path):
     assert gpu.check_output("cat /sys/module/nvidia/version") == OLD
     assert libraries(gpu) == {OLD}
     gpu.check_output(f"cp {SPECIFICATION} {FORMER}")
-    HOLDER["spec"]["template"]["spec"]["containers"][0]["image"] = laboratory.facts["images"]["cuda"]
+    pod_container = HOLDER["spec"]["template"]["spec"]["containers"][0]
+    pod_container["image"] = laboratory.facts["images"]["cuda"]
     laboratory.kubectl("apply", "-f", "-", stdin=json.dumps(HOLDER))
     pod = holder(laboratory)
     engine = gpu.check_output("systemctl show -P MainPID containerd")

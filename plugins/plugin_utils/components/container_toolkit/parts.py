@@ -127,7 +127,7 @@ def _past(devices: _Parts, parts: _Parts) -> Iterator[str]:
         number = part_number(name)
         if number and number not in parts:
             yield f"{name} is a MIG instance that the node no longer has"
-        elif number and files and {*files} != {*parts[number]}:
+        elif number and files and not {*parts[number]} <= {*files}:
             yield f"{name} has the device files of another MIG instance"
         elif not {*files} <= here:
             yield f"{name} has device files of a MIG instance that the node no longer has"

@@ -216,6 +216,12 @@ def test_gpu_that_cannot_be_split_beside_one_that_is() -> None:
     assert "0:1 is a MIG instance that the node no longer has" in step
 
 
+def test_device_with_more_files_than_its_instance_needs() -> None:
+    """The generator may ask NVIDIA's library for them, which decides."""
+    both = [*files(7), *files(8)]
+    assert found(node({"0:0": both, "0:1": both, "1": ()})) == ([], [])
+
+
 def test_file_with_all_only() -> None:
     """The administrator's choice: which GPUs it has is not in a name."""
     assert found(node({}, ADMINS)) == ([], [])
