@@ -1034,6 +1034,15 @@ gpu_node:
             - Whether the last start of C(nvidia-cdi-refresh.service) did nothing, because its
               C(ExecCondition) was not met.
           type: bool
+        cdi_devices:
+          description: >-
+            The devices that C(nvidia-cdi-refresh.env) has the service list. V(null) if it lists
+            everything.
+          type: list
+          elements: str
+        cdi_has_all:
+          description: Whether the service writes the device C(nvidia.com/gpu=all).
+          type: bool
         config:
           description: Path of its configuration file. V(null) if there is none.
           type: str
@@ -1077,6 +1086,8 @@ gpu_node:
           enabled: true
           active: true
         cdi_skipped: false
+        cdi_devices: null
+        cdi_has_all: true
         config: /etc/nvidia-container-runtime/config.toml
         config_sha256: 5c2f4c21a9e8b3d90e0f8f6c1b7a4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c
         runtimes: [runc, crun]

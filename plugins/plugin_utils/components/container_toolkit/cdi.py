@@ -37,6 +37,7 @@ _SPECIFICATIONS = dict.fromkeys(
     ("/run/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"), "nvidia.com/gpu"
 )
 _OF_GPUS = "nvidia.com/gpu="
+_ALL = f"{_OF_GPUS}all"
 _PLUGIN_VENDOR = "k8s.device-plugin.nvidia.com/"
 _RUN = ("/run/cdi", "/var/run/cdi")
 # Specifications here survive a reboot; the service writes below /var/run.
@@ -74,7 +75,7 @@ def plan_cdi(plan: Plan[NoData], node: Node) -> None:
     for path, found in _outdated(node).items():
         if path not in _SPECIFICATIONS:
             plan.notice("CDI_FILE_OUTDATED", path=path, evidence=found)
-    complete = generated(node)
+    complete = _complete(node)
     parts = {**perhaps_former(node, complete), **former_parts(node, complete)}
     for path, found in parts.items():
         if path not in _SPECIFICATIONS or not (plan.has_step(GENERATE) or empty):
@@ -84,9 +85,13 @@ def plan_cdi(plan: Plan[NoData], node: Node) -> None:
 def generation_reason(node: Node) -> str | None:
     """Return why the CDI specification must be generated."""
     devices = node["cdi"]["devices"]
-    if "nvidia.com/gpu=all" not in devices:
+    # The admin can have the service omit the device with everything, or list some devices only.
+    has_all = node["toolkit"]["cdi_has_all"]
+    if not any(name == _ALL or (not has_all and name.startswith(_OF_GPUS)) for name in devices):
         unread = (node["cdi"]["errors"].get(path) for path in _SPECIFICATIONS)
-        return next(filter(None, unread), "no CDI specification has nvidia.com/gpu=all")
+        return next(
+            filter(None, unread), f"no CDI specification has {_ALL if has_all else 'a GPU'}"
+        )
     # The toolkit's configuration decides how devices are named: by number, UUID, or several ways. A
     # GPU with MIG is listed by its parts, such as 0:1 or MIG-UUID. A lost GPU is not listed.
     names = {name.partition("=")[2] for name in devices if name.startswith(_OF_GPUS)}
@@ -99,13 +104,19 @@ def generation_reason(node: Node) -> str | None:
         and modes.get(gpu["pci_address"]) != ON
         and not {str(gpu["index"]), gpu["uuid"]} & listed
     ]
-    if missing:
+    if missing and node["toolkit"]["cdi_devices"] is None:
         return f"the CDI specification lacks {', '.join(missing)}"
     reasons = [reason for path, reason in _outdated(node).items() if path in _SPECIFICATIONS]
     reasons += _past(node)
-    parts = former_parts(node, generated(node))
+    parts = former_parts(node, _complete(node))
     reasons += [reason for path, reason in parts.items() if path in _SPECIFICATIONS]
     return f"in the CDI specification, {reasons[0]}" if reasons else None
+
+
+def _complete(node: Node) -> list[str]:
+    """Return the specifications that list everything, unless the admin has limited the service."""
+    is_limited = node["toolkit"]["cdi_devices"] is not None
+    return [path for path in generated(node) if not (is_limited and path in _SPECIFICATIONS)]
 
 
 def _past(node: Node) -> list[str]:

@@ -63,7 +63,7 @@ def perhaps_former(node: Node, complete: Collection[str]) -> dict[str, str]:
 
 def _devices(node: Node) -> dict[str, _Parts]:
     """Return the devices of each specification of GPUs, with their files of MIG instances."""
-    found = {}
+    found: dict[str, _Parts] = {}
     for path, names in node["cdi"]["names"].items():
         files = node["cdi"]["parts"].get(path, {})
         named = {name.partition("=")[2]: files.get(name, ()) for name in names if _is_gpu(name)}

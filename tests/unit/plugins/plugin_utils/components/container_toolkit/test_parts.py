@@ -161,6 +161,25 @@ def test_file_of_others_can_list_some_instances_only() -> None:
     assert found(node({"1": ()}, ADMINS)) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("devices", "toolkit"),
+    [
+        pytest.param({"0:0": files(7)}, {"cdi_devices": ["0:0"]}, id="some devices"),
+        pytest.param(RIGHT, {"cdi_has_all": False}, id="without the device all"),
+    ],
+)
+def test_what_the_admin_omits_is_not_generated_in_every_run(
+    devices: dict[str, Sequence[str]], toolkit: dict[str, Any]
+) -> None:
+    observed = node(devices, toolkit=toolkit)
+    if "cdi_has_all" in toolkit:
+        observed["cdi"]["devices"].remove("nvidia.com/gpu=all")
+    assert found(observed) == ([], [])
+    observed["toolkit"] |= {"cdi_devices": None, "cdi_has_all": True}
+    steps, _notices = found(observed)
+    assert len(steps) == 1
+
+
 def test_device_plugin_that_has_to_start_again() -> None:
     """It lists everything at its start."""
     steps, (notice,) = found(node(FIRST, PLUGINS))
