@@ -17,6 +17,10 @@ PLAY, COMMANDS = re.findall(r"```(?:yaml|shell)\n(.*?)```", PAGE, re.S)[:2]
 OLD, NEW = "580.173.02", "580.178.04"
 FROM_PACKAGES = ("-e", "nvidia_driver_source=nvidia")
 SPECIFICATION, FORMER = "/run/cdi/nvidia.yaml", "/root/former.yaml"
+INSTANCE = (
+    '    - name: "0:0"\\n      containerEdits:\\n        deviceNodes:\\n'
+    "            - path: \\/dev\\/nvidia-caps\\/nvidia-cap66\\n"
+)
 OTHER_CARD = "GPU-11111111-0000-0000-0000-000000000000"
 
 # The pod of a controller: one without would have to be deleted by its owner.
@@ -133,10 +137,17 @@ def test_page_exchanges_the_driver(laboratory, gpu, tmp_path):
             "/dev/nvidia-uvm has the major number 77",
             id="number",
         ),
+        pytest.param(
+            f"sed -i '0,/    - name: /s//{INSTANCE}&/' {{0}}",
+            "0:0 is a MIG instance that the node no longer has",
+            id="instance",
+        ),
     ],
 )
 def test_specification_of_the_past_is_written_again(laboratory, gpu, past, reason):
-    """With a former driver, after a card was replaced, and after the driver was loaded again."""
+    """Of a former driver, of a card that was replaced, before the driver was loaded again, and with
+    an instance of MIG, which this GPU does not have.
+    """
     image = laboratory.facts["images"]["cuda"]
     right = gpu.check_output(f"cat {SPECIFICATION}")
     gpu.check_output(past.format(SPECIFICATION))
@@ -150,6 +161,21 @@ def test_specification_of_the_past_is_written_again(laboratory, gpu, past, reaso
     laboratory.kubectl("delete", holder(laboratory))
     holder(laboratory)
     assert "gpu-1" in laboratory.playbook("metal.gpu.site", *FROM_PACKAGES).unchanged
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("DEVICE_NAME_STRATEGIES=type-index", "gpu0"), ("NO_ALL_DEVICE=true", "0")],
+)
+def test_what_the_admin_sets_for_the_service_stays(laboratory, gpu, option, name):
+    options = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
+    gpu.check_output(f"cp {options} /root/ && echo NVIDIA_CTK_CDI_GENERATE_{option} >> {options}")
+    gpu.check_output("systemctl restart nvidia-cdi-refresh")
+    assert f"nvidia.com/gpu={name}" in gpu.check_output("nvidia-ctk --quiet cdi list").split()
+    run = laboratory.playbook("metal.gpu.site", *FROM_PACKAGES)
+    gpu.check_output(f"mv /root/nvidia-cdi-refresh.env {options}")
+    gpu.check_output("systemctl restart nvidia-cdi-refresh")
+    assert "gpu-1" in run.unchanged
 
 
 def test_exchange_that_fails_is_finished_by_the_last_command(laboratory, gpu, tmp_path):
