@@ -95,7 +95,7 @@ def generation_reason(node: Node) -> str | None:
     # The toolkit's configuration decides how devices are named: by number, UUID, or several ways. A
     # GPU with MIG is listed by its parts, such as 0:1 or MIG-UUID. A lost GPU is not listed.
     names = {name.partition("=")[2] for name in devices if name.startswith(_OF_GPUS)}
-    listed = names | {gpu_number(name) for name in names}
+    listed = names | {number for name in names if (number := gpu_number(name))}
     modes = _mig_modes(node)
     missing = [
         name_gpu(gpu)
