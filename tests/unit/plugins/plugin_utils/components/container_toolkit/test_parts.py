@@ -156,6 +156,15 @@ def test_instances_that_changed_since(
     assert [f"{ADMINS}, " in one and reason in one for one in notices] == [True]
 
 
+def test_node_whose_instances_are_all_gone() -> None:
+    """The generator would fail, so one notice says what to do first."""
+    observed = node(RIGHT, instances=())
+    observed["health"]["gpus"][1] |= {"mig": "Enabled", "mig_instances": []}
+    planned = plan(PLANNER, observed)
+    assert [step for step in planned["steps"] if step["slug"] == "cdi"] == []
+    assert [one["code"] for one in planned["notices"] if "CDI" in one["code"]] == ["CDI_MIG_EMPTY"]
+
+
 def test_file_of_others_can_list_some_instances_only() -> None:
     assert found(node(FIRST, ADMINS)) == ([], [])
     assert found(node({"1": ()}, ADMINS)) == ([], [])
