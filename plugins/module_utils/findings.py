@@ -651,7 +651,7 @@ CDI_FILE_INVALID (notice): container engines skip a CDI specification, because i
 Remedy: correct or remove the file; its devices are missing until then
 
 CDI_FILE_OUTDATED (notice): in the CDI specification {path}, {evidence}, so containers that get GPUs
-  by it do not start or cannot use CUDA
+  by it do not start, cannot use CUDA, or have other GPUs than they ask for
 Remedy: write the file again with the program that wrote it, such as
   `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
 

@@ -817,8 +817,24 @@ gpu_node:
               description: MIG mode after the next reset.
               type: str
             mig_instances:
-              description: Number of MIG instances. V(null) if the report does not list them.
-              type: int
+              description: The MIG instances. V(null) if the report does not list them.
+              type: list
+              elements: dict
+              contains:
+                index:
+                  description: Number of the instance on its GPU.
+                  type: int
+                gpu_instance:
+                  description: Number of its GPU instance.
+                  type: int
+                compute_instance:
+                  description: Number of its compute instance.
+                  type: int
+                files:
+                  description: >-
+                    Its files below C(/dev/nvidia-caps). Empty if the driver does not list them.
+                  type: list
+                  elements: str
             compute_mode:
               description: Which programs may use the GPU, such as V(Default).
               type: str
@@ -845,7 +861,7 @@ gpu_node:
             link: {width: 16, max_width: 16, max_generation: 5}
             mig: Disabled
             mig_pending: Disabled
-            mig_instances: 0
+            mig_instances: []
             compute_mode: Default
     kernel_log:
       description: >-
@@ -1018,6 +1034,15 @@ gpu_node:
             - Whether the last start of C(nvidia-cdi-refresh.service) did nothing, because its
               C(ExecCondition) was not met.
           type: bool
+        cdi_devices:
+          description: >-
+            The devices that C(nvidia-cdi-refresh.env) has the service list. V(null) if it lists
+            everything.
+          type: list
+          elements: str
+        cdi_has_all:
+          description: Whether the service writes the device C(nvidia.com/gpu=all).
+          type: bool
         config:
           description: Path of its configuration file. V(null) if there is none.
           type: str
@@ -1061,6 +1086,8 @@ gpu_node:
           enabled: true
           active: true
         cdi_skipped: false
+        cdi_devices: null
+        cdi_has_all: true
         config: /etc/nvidia-container-runtime/config.toml
         config_sha256: 5c2f4c21a9e8b3d90e0f8f6c1b7a4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c
         runtimes: [runc, crun]
@@ -1097,6 +1124,11 @@ gpu_node:
           description: >-
             The versions of the driver whose libraries each file names, by path, if it names some.
           type: dict
+        parts:
+          description: >-
+            The files below C(/dev/nvidia-caps) of MIG instances in each file that has some, by
+            the file's path and the device's qualified name.
+          type: dict
         majors:
           description: >-
             The major numbers of device files in each file that has some, by the file's path and
@@ -1109,6 +1141,7 @@ gpu_node:
         devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
         names: {/var/run/cdi/nvidia.yaml: [nvidia.com/gpu=0, nvidia.com/gpu=all]}
         drivers: {}
+        parts: {}
         majors: {}
     engines:
       description: The container engines, installed or not.

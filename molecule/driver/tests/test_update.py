@@ -16,6 +16,12 @@ PAGE = (installed.PROJECT / "docs" / "fleet.md").read_text().partition("## Anoth
 PLAY, COMMANDS = re.findall(r"```(?:yaml|shell)\n(.*?)```", PAGE, re.S)[:2]
 OLD, NEW = "580.173.02", "580.178.04"
 FROM_PACKAGES = ("-e", "nvidia_driver_source=nvidia")
+SPECIFICATION, FORMER = "/run/cdi/nvidia.yaml", "/root/former.yaml"
+INSTANCE = (
+    '    - name: "0:0"\\n      containerEdits:\\n        deviceNodes:\\n'
+    "            - path: \\/dev\\/nvidia-caps\\/nvidia-cap66\\n"
+)
+OTHER_CARD = "GPU-11111111-0000-0000-0000-000000000000"
 
 # The pod of a controller: one without would have to be deleted by its owner.
 HOLDER = {
@@ -68,6 +74,17 @@ def allocatable(laboratory):
     return laboratory.objects("node", "gpu-1")["status"]["allocatable"].get("nvidia.com/gpu")
 
 
+def libraries(gpu):
+    """Return the versions of the driver whose libraries the CDI specification has."""
+    text = gpu.check_output(f"cat {SPECIFICATION}")
+    return set(re.findall(r"/libcuda\.so\.([0-9]+\.[0-9.]+)", text))
+
+
+def container(gpu, image):
+    """Run nvidia-smi in a container that gets its GPU by the CDI specification, as Docker's do."""
+    return gpu.run(f"ctr -n k8s.io run --rm --device nvidia.com/gpu=0 {image} cdi nvidia-smi -L")
+
+
 def holder(laboratory):
     """Return the pod that holds the GPU, when it runs."""
     count = "--for=jsonpath={.status.readyReplicas}=1"
@@ -79,8 +96,10 @@ def test_page_exchanges_the_driver(laboratory, gpu, tmp_path):
     wanted = (*FROM_PACKAGES, "-e", f"nvidia_driver_version={OLD}")
     assert laboratory.playbook("metal.gpu.site", *wanted).returncode == 0
     assert gpu.check_output("cat /sys/module/nvidia/version") == OLD
-    container = HOLDER["spec"]["template"]["spec"]["containers"][0]
-    container["image"] = laboratory.facts["images"]["cuda"]
+    assert libraries(gpu) == {OLD}
+    gpu.check_output(f"cp {SPECIFICATION} {FORMER}")
+    pod_container = HOLDER["spec"]["template"]["spec"]["containers"][0]
+    pod_container["image"] = laboratory.facts["images"]["cuda"]
     laboratory.kubectl("apply", "-f", "-", stdin=json.dumps(HOLDER))
     pod = holder(laboratory)
     engine = gpu.check_output("systemctl show -P MainPID containerd")
@@ -98,9 +117,65 @@ def test_page_exchanges_the_driver(laboratory, gpu, tmp_path):
     assert gpu.check_output("systemctl show -P MainPID containerd") == engine
     assert allocatable(laboratory) == "1"
     assert holder(laboratory) != pod
+    assert libraries(gpu) == {NEW}
 
     again = laboratory.playbook("metal.gpu.site", *FROM_PACKAGES)
     assert "gpu-1" in again.unchanged
+
+
+@pytest.mark.parametrize(
+    ("past", "reason"),
+    [
+        pytest.param(f"cp {FORMER} {{0}}", f"the libraries are those of driver {OLD}", id="driver"),
+        pytest.param(
+            f"sed -i 's/GPU-[0-9a-f-]*/{OTHER_CARD}/' {{0}}",
+            f"{OTHER_CARD} is no GPU of this node",
+            id="card",
+        ),
+        pytest.param(
+            "sed -i '/nvidia-uvm$/{{n;s/major: .*/major: 77/}}' {0}",
+            "/dev/nvidia-uvm has the major number 77",
+            id="number",
+        ),
+        pytest.param(
+            f"sed -i '0,/    - name: /s//{INSTANCE}&/' {{0}}",
+            "0:0 is a MIG instance that the node no longer has",
+            id="instance",
+        ),
+    ],
+)
+def test_specification_of_the_past_is_written_again(laboratory, gpu, past, reason):
+    """Of a former driver, of a card that was replaced, before the driver was loaded again, and with
+    an instance of MIG, which this GPU does not have.
+    """
+    image = laboratory.facts["images"]["cuda"]
+    right = gpu.check_output(f"cat {SPECIFICATION}")
+    gpu.check_output(past.format(SPECIFICATION))
+    assert gpu.check_output(f"cat {SPECIFICATION}") != right
+    check = laboratory.playbook("metal.gpu.site", "--check", *FROM_PACKAGES)
+    assert f"in the CDI specification, {reason}" in check.words
+    assert gpu.check_output(f"cat {SPECIFICATION}") != right
+    assert laboratory.playbook("metal.gpu.site", *FROM_PACKAGES).returncode == 0
+    assert gpu.check_output(f"cat {SPECIFICATION}") == right
+    assert "UUID: GPU-" in container(gpu, image).stdout
+    laboratory.kubectl("delete", holder(laboratory))
+    holder(laboratory)
+    assert "gpu-1" in laboratory.playbook("metal.gpu.site", *FROM_PACKAGES).unchanged
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("DEVICE_NAME_STRATEGIES=type-index", "gpu0"), ("NO_ALL_DEVICE=true", "0")],
+)
+def test_what_the_admin_sets_for_the_service_stays(laboratory, gpu, option, name):
+    options = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
+    gpu.check_output(f"cp {options} /root/ && echo NVIDIA_CTK_CDI_GENERATE_{option} >> {options}")
+    gpu.check_output("systemctl restart nvidia-cdi-refresh")
+    assert f"nvidia.com/gpu={name}" in gpu.check_output("nvidia-ctk --quiet cdi list").split()
+    run = laboratory.playbook("metal.gpu.site", *FROM_PACKAGES)
+    gpu.check_output(f"mv /root/nvidia-cdi-refresh.env {options}")
+    gpu.check_output("systemctl restart nvidia-cdi-refresh")
+    assert "gpu-1" in run.unchanged
 
 
 def test_exchange_that_fails_is_finished_by_the_last_command(laboratory, gpu, tmp_path):

@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
+from ansible_collections.metal.gpu.plugins.module_utils.read.mig import is_of_instance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,21 @@ DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 SUFFIXES = ("yaml", "json")
 # The driver's libraries have its version in their names: libcuda.so.580.178.04.
 _LIBRARY = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.(\d+\.\d+(?:\.\d+)?)$", re.ASCII)
+# The generator names devices by their number, by type and number, by UUID, or in several ways.
+_WHOLE = re.compile(r"(?:gpu)?(?P<gpu>\d+)", re.ASCII)
+_PART = re.compile(r"(?:mig)?(?P<part>(?P<gpu>\d+):\d+)", re.ASCII)
+
+
+def gpu_number(name: str) -> str | None:
+    """Return "0" for the names 0 and gpu0 of a GPU, and 0:1 and mig0:1 of its part."""
+    match = _WHOLE.fullmatch(name) or _PART.fullmatch(name)
+    return match["gpu"] if match else None
+
+
+def part_number(name: str) -> str | None:
+    """Return "0:1" for the names 0:1 and mig0:1 of a part of a GPU (MIG)."""
+    match = _PART.fullmatch(name)
+    return match["part"] if match else None
 
 
 def parse_kind(document: object) -> str | None:
@@ -42,6 +58,20 @@ def parse_majors(document: object) -> dict[str, int]:
             path, major = text(node, "hostPath") or text(node, "path"), section(node).get("major")
             if path and isinstance(major, int):
                 found[path] = major
+    return found
+
+
+def parse_parts(document: object) -> dict[str, list[str]]:
+    """Return the device files of MIG instances, by the qualified name of the device with them."""
+    found = {}
+    devices = section(document).get("devices")
+    for device in devices if isinstance(devices, list) else []:
+        nodes = section(section(device).get("containerEdits")).get("deviceNodes")
+        paths = [text(node, "path") or "" for node in (nodes if isinstance(nodes, list) else [])]
+        files = [path for path in paths if is_of_instance(path)]
+        kind, name = text(document, "kind"), text(device, "name")
+        if files and kind and name:
+            found[f"{kind}={name}"] = files
     return found
 
 

@@ -47,6 +47,7 @@ TOOLKIT_PROGRAMS = (
 )
 # The units that write the CDI specification of the toolkit.
 CDI_PATH_UNIT, CDI_UNIT = "nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service"
+CDI_OPTIONS = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
 LINK_COMMAND = "create-dev-char-symlinks"  # of nvidia-ctk, in a udev rule
 # The package's script creates it, so the package manager does not know it.
 # Source: container toolkit, packaging/debian/nvidia-container-toolkit-base.postinst

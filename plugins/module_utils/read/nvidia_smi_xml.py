@@ -47,6 +47,9 @@ _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]|&(
 _MAX_REASONS = 16
 # What stands in the place of MIG instances.
 _NO_INSTANCE = "None"
+_INSTANCE = re.compile(
+    r"<(?P<name>index|gpu_instance_id|compute_instance_id)>\s*(?P<number>[0-9]{1,4})\s*<", re.ASCII
+)
 _CUDA = re.compile(r"<cuda_version>\s*(?P<cuda>[0-9]{1,3}\.[0-9]{1,3})\s*</cuda_version>")
 _UUID = re.compile(r"GPU-[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 # A word of the driver, such as "Drain and Reset".
@@ -81,6 +84,15 @@ class FabricWords(TypedDict):
     misconfigured: str | None
 
 
+class Instance(TypedDict):
+    """A part of a GPU. Its files in /dev are known only to the driver; empty: not known."""
+
+    index: int | None
+    gpu_instance: int | None
+    compute_instance: int | None
+    files: list[str]
+
+
 class Health(TypedDict):
     """What a GPU reports of itself; None: not offered, or not known."""
 
@@ -103,7 +115,7 @@ class Health(TypedDict):
     link: Link
     mig: str | None
     mig_pending: str | None
-    mig_instances: int | None
+    mig_instances: list[Instance] | None
     compute_mode: str | None
 
 
@@ -216,12 +228,24 @@ def _parse_gpu(name: str, body: str) -> Gpu:
     }
 
 
-def _instances(body: str) -> int | None:
-    """Count the MIG instances of a GPU; None if the report does not list them."""
+def _instances(body: str) -> list[Instance] | None:
+    """Return the MIG instances of a GPU; None if the report does not list them."""
     _before, _start, rest = body.partition("<mig_devices>")
     listed, end, _after = rest.partition("</mig_devices>")
-    count = listed.count("<mig_device>")
-    return count if end and (count or listed.strip() in ("", _NO_INSTANCE)) else None
+    _head, *devices = listed.split("<mig_device>")
+    if not end or (not devices and listed.strip() not in ("", _NO_INSTANCE)):
+        return None
+    return [_instance(device) for device in devices]
+
+
+def _instance(device: str) -> Instance:
+    numbers = {match["name"]: int(match["number"]) for match in _INSTANCE.finditer(device)}
+    return {
+        "index": numbers.get("index"),
+        "gpu_instance": numbers.get("gpu_instance_id"),
+        "compute_instance": numbers.get("compute_instance_id"),
+        "files": [],
+    }
 
 
 def _recovery_action(gpu: Element) -> str | None:

@@ -78,7 +78,7 @@ def asks_for_reboot(gpu: Health) -> bool:
 
 def is_empty(gpu: Health) -> bool:
     """Tell whether MIG mode is on and no program can compute, because there is no instance."""
-    return gpu["mig"] == _MIG_ON and gpu["mig_instances"] == 0
+    return gpu["mig"] == _MIG_ON and gpu["mig_instances"] == []
 
 
 def advice(gpu: Health) -> str | None:

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
+from ansible_collections.metal.gpu.plugins.module_utils.read.cdi import gpu_number
 from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import COMPLETED
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import gpu_uuid
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.compute import proven
@@ -178,7 +179,7 @@ def _cdi(node: Node) -> Layer:
         for gpu in node["nvml"]["devices"]
         if gpu["index"] is not None
     }
-    places = {name: of_uuid.get(name) or of_index.get(name.partition(":")[0]) for name in named}
+    places = {name: of_uuid.get(name) or of_index.get(gpu_number(name) or "") for name in named}
     if not any(places.values()):
         return Layer()
     # The UUID of a part does not say of which GPU it is. Its index, such as 0:1, does.

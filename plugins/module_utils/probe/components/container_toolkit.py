@@ -28,6 +28,7 @@ PROBE = Probe(
     files=(
         *(f"{directory}/*.{suffix}" for directory in cdi.DIRECTORIES for suffix in cdi.SUFFIXES),
         nvidia_driver.TOOLKIT_CONFIG,
+        nvidia_driver.CDI_OPTIONS,
     ),
     layered=(Layered("udev/rules.d", "*.rules", nvidia_driver.LINK_COMMAND),),
     found={"toolkit_config": (nvidia_driver.TOOLKIT_CONFIG,)},

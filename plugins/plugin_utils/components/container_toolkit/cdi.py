@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.read.cdi import gpu_number
 from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import (
     outdated,
     outdated_numbers,
@@ -16,7 +16,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import gpu_uuid
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.health_words import is_empty
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.parts import (
+    ON,
+    former_parts,
+    perhaps_former,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.state import works
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, NoData, Plan, Step
@@ -33,7 +37,7 @@ _SPECIFICATIONS = dict.fromkeys(
     ("/run/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"), "nvidia.com/gpu"
 )
 _OF_GPUS = "nvidia.com/gpu="
-_ON, _OFF = "Enabled", "Disabled"  # of the MIG mode
+_ALL = f"{_OF_GPUS}all"
 _PLUGIN_VENDOR = "k8s.device-plugin.nvidia.com/"
 _RUN = ("/run/cdi", "/var/run/cdi")
 # Specifications here survive a reboot; the service writes below /var/run.
@@ -71,39 +75,54 @@ def plan_cdi(plan: Plan[NoData], node: Node) -> None:
     for path, found in _outdated(node).items():
         if path not in _SPECIFICATIONS:
             plan.notice("CDI_FILE_OUTDATED", path=path, evidence=found)
-    for path, found in _unsplit(node).items():
-        if not plan.has_step(GENERATE) or path not in _SPECIFICATIONS:
+    complete = _complete(node)
+    parts = {**perhaps_former(node, complete), **former_parts(node, complete)}
+    for path, found in parts.items():
+        if path not in _SPECIFICATIONS or not (plan.has_step(GENERATE) or empty):
             plan.notice("CDI_FILE_OUTDATED", path=path, evidence=found)
 
 
 def generation_reason(node: Node) -> str | None:
     """Return why the CDI specification must be generated."""
     devices = node["cdi"]["devices"]
-    if "nvidia.com/gpu=all" not in devices:
+    # The admin can have the service omit the device with everything, or list some devices only.
+    has_all = node["toolkit"]["cdi_has_all"]
+    if not any(name == _ALL or (not has_all and name.startswith(_OF_GPUS)) for name in devices):
         unread = (node["cdi"]["errors"].get(path) for path in _SPECIFICATIONS)
-        return next(filter(None, unread), "no CDI specification has nvidia.com/gpu=all")
-    # The toolkit's configuration decides whether devices are named by index, by UUID, or both. A
+        return next(
+            filter(None, unread), f"no CDI specification has {_ALL if has_all else 'a GPU'}"
+        )
+    # The toolkit's configuration decides how devices are named: by number, UUID, or several ways. A
     # GPU with MIG is listed by its parts, such as 0:1 or MIG-UUID. A lost GPU is not listed.
-    listed = {name.partition(":")[0] for name in devices}
+    names = {name.partition("=")[2] for name in devices if name.startswith(_OF_GPUS)}
+    listed = names | {number for name in names if (number := gpu_number(name))}
     modes = _mig_modes(node)
     missing = [
         name_gpu(gpu)
         for gpu in node["nvml"]["devices"]
         if gpu["error"] is None
-        and modes.get(gpu["pci_address"]) != _ON
-        and not {f"nvidia.com/gpu={gpu['index']}", f"nvidia.com/gpu={gpu['uuid']}"} & listed
+        and modes.get(gpu["pci_address"]) != ON
+        and not {str(gpu["index"]), gpu["uuid"]} & listed
     ]
-    if missing:
+    if missing and node["toolkit"]["cdi_devices"] is None:
         return f"the CDI specification lacks {', '.join(missing)}"
     reasons = [reason for path, reason in _outdated(node).items() if path in _SPECIFICATIONS]
     reasons += _past(node)
+    parts = former_parts(node, _complete(node))
+    reasons += [reason for path, reason in parts.items() if path in _SPECIFICATIONS]
     return f"in the CDI specification, {reasons[0]}" if reasons else None
+
+
+def _complete(node: Node) -> list[str]:
+    """Return the specifications that list everything, unless the admin has limited the service."""
+    is_limited = node["toolkit"]["cdi_devices"] is not None
+    return [path for path in generated(node) if not (is_limited and path in _SPECIFICATIONS)]
 
 
 def _past(node: Node) -> list[str]:
     """Return what the service's specification says about GPUs, and is no longer so.
 
-    Nothing tells the service that a card was replaced, or that a GPU was split (MIG).
+    Nothing tells the service that a card was replaced.
     """
     names = [one for path in _SPECIFICATIONS for one in node["cdi"]["names"].get(path, ())]
     listed = [name.partition("=")[2] for name in names]
@@ -112,33 +131,7 @@ def _past(node: Node) -> list[str]:
     gone = [uuid for name in listed if (uuid := gpu_uuid(name)) and uuid not in uuids]
     if gone and node["nvml"]["complete"] and None not in uuids:
         reasons.append(f"{gone[0]} is no GPU of this node")
-    modes = _mig_modes(node)
-    for index, gpu in _indexed(node):
-        parts = _parts(listed, index)
-        if parts and modes.get(gpu["pci_address"]) == _OFF:
-            reasons.append(f"{name_gpu(gpu)} is in parts ({parts[0]}), but its MIG mode is off")
     return reasons
-
-
-def _unsplit(node: Node) -> dict[str, str]:
-    """Return the specifications without the parts of a GPU whose MIG mode is on, by path.
-
-    No reason to generate one: without an instance, the generator fails (exit code 1), and systemd
-    gives up its service after five failures in a row.
-    """
-    modes = _mig_modes(node)
-    found: dict[str, str] = {}
-    for path, names in node["cdi"]["names"].items():
-        listed = {name.partition("=")[2] for name in names if name.startswith(_OF_GPUS)}
-        has_parts = any(name.startswith("MIG-") for name in listed)
-        for index, gpu in _indexed(node):
-            if modes.get(gpu["pci_address"]) != _ON:
-                continue
-            if {index, gpu["uuid"]} & listed:
-                found.setdefault(path, f"{name_gpu(gpu)} is whole, but its MIG mode is on")
-            elif path in _SPECIFICATIONS and not has_parts and not _parts(listed, index):
-                found.setdefault(path, f"{name_gpu(gpu)} is missing, and its MIG mode is on")
-    return found
 
 
 def _empty(node: Node) -> list[str]:
@@ -146,23 +139,14 @@ def _empty(node: Node) -> list[str]:
 
     This is how a node with MIG comes up, before something creates its instances again.
     """
-    usable = [gpu for _index, gpu in _indexed(node)]
+    usable = [gpu for gpu in node["nvml"]["devices"] if gpu["error"] is None]
     empty = {gpu["pci_address"] for gpu in node["health"]["gpus"] if is_empty(gpu)}
     is_all = all(gpu["pci_address"] in empty for gpu in usable)
     return [name_gpu(gpu) for gpu in usable] if is_all else []
 
 
-def _parts(listed: Iterable[str], index: str) -> list[str]:
-    """Return the parts of a GPU that a specification names by numbers, such as 0:1."""
-    return [name for name in listed if name.startswith(f"{index}:")]
-
-
 def _mig_modes(node: Node) -> dict[str | None, str | None]:
     return {gpu["pci_address"]: gpu["mig"] for gpu in node["health"]["gpus"]}
-
-
-def _indexed(node: Node) -> list[tuple[str, Device]]:
-    return [(str(gpu["index"]), gpu) for gpu in node["nvml"]["devices"] if gpu["error"] is None]
 
 
 def _outdated(node: Node) -> dict[str, str]:

@@ -14,6 +14,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     document_history_files,
     nvidia_driver,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.read.systemd import parse_environment_file
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
     parse_version,
     upstream_version,
@@ -28,6 +29,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
     load_yaml,
 )
 
+# What the generator takes for true, in the environment.
+_TRUE = ("1", "t", "true")
+
 
 class Toolkit(TypedDict):
     """The container toolkit."""
@@ -37,6 +41,8 @@ class Toolkit(TypedDict):
     programs: dict[str, ProgramFileData]
     cdi_refresh: Unit
     cdi_skipped: bool
+    cdi_devices: list[str] | None  # that the admin has the CDI service list; None: everything
+    cdi_has_all: bool  # whether it writes a device with everything
     config: str | None
     config_sha256: str | None  # without the edits of this collection
     runtimes: list[str] | None  # that the NVIDIA runtime calls; None: its own choice
@@ -54,6 +60,7 @@ class Cdi(TypedDict):
     devices: list[str]
     names: dict[str, list[str]]  # of the devices, by path of the specification
     drivers: dict[str, list[str]]  # versions whose libraries a specification names
+    parts: dict[str, dict[str, list[str]]]  # files of MIG instances, by path and device
     majors: dict[str, dict[str, int]]  # of device files, as far as a specification has them
 
 
@@ -83,6 +90,7 @@ def _toolkit(raw: Raw) -> Toolkit:
         "programs": raw.program_files(nvidia_driver.TOOLKIT_PROGRAMS),
         "cdi_refresh": raw.unit(nvidia_driver.CDI_PATH_UNIT),
         "cdi_skipped": raw.units.get(nvidia_driver.CDI_UNIT, {}).get("Result") == "exec-condition",
+        **_cdi_service(raw),
         "config": next(iter(raw.found["toolkit_config"]), None),
         "config_sha256": _sha256(_config_without_edits(raw)),
         "runtimes": _runtimes(document),
@@ -95,6 +103,24 @@ def _toolkit(raw: Raw) -> Toolkit:
         "char_dev_rules": [
             path for path in raw.find("*/udev/rules.d/*.rules") if _has_link_rule(raw.texts[path])
         ],
+    }
+
+
+class _Service(TypedDict):
+    cdi_devices: list[str] | None
+    cdi_has_all: bool
+
+
+def _cdi_service(raw: Raw) -> _Service:
+    """Return what the admin has set for the service that writes the specification."""
+    options = parse_environment_file(raw.texts.get(nvidia_driver.CDI_OPTIONS, ""))
+    names = options.get("NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS", "").split(",")
+    devices = [name.strip() for name in names if name.strip()]
+    # As the generator does: a device that is no device has no device with everything either.
+    omits = options.get("NVIDIA_CTK_CDI_GENERATE_NO_ALL_DEVICE", "").lower() in _TRUE
+    return {
+        "cdi_devices": None if not devices or "all" in devices else devices,
+        "cdi_has_all": not omits and "none" not in devices,
     }
 
 
@@ -146,6 +172,7 @@ def _cdi(raw: Raw) -> Cdi:
     names = {path: cdi.parse_devices(document.content) for path, document in documents.items()}
     devices = [name for found in names.values() for name in found]
     drivers = {path: cdi.parse_drivers(one.content) for path, one in documents.items()}
+    parts = {path: cdi.parse_parts(one.content) for path, one in documents.items()}
     numbers = {path: cdi.parse_majors(one.content) for path, one in documents.items()}
     errors = {path: document.error for path, document in documents.items()}
     errors |= {path: raw.read_error(path) for path in raw.unread(*patterns)}
@@ -156,5 +183,6 @@ def _cdi(raw: Raw) -> Cdi:
         "devices": list(dict.fromkeys(devices)),
         "names": {path: found for path, found in names.items() if found},
         "drivers": {path: found for path, found in drivers.items() if found},
+        "parts": {path: found for path, found in parts.items() if found},
         "majors": {path: majors for path, majors in numbers.items() if majors},
     }

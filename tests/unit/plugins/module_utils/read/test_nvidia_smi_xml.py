@@ -89,7 +89,6 @@ def test_what_a_branch_does_not_have_is_not_known() -> None:
         ("retired_pages/pending_retirement", "Yes", "pages_pending", True),
         ("retired_pages/double_bit_retirement/retired_count", "5", "pages_retired", 5),
         ("mig_mode/pending_mig", "Enabled", "mig_pending", "Enabled"),
-        ("mig_devices/mig_device/index", "0", "mig_instances", 1),
         ("mig_devices", "N/A", "mig_instances", None),
         ("mig_devices", None, "mig_instances", None),
         ("compute_mode", "Prohibited", "compute_mode", "Prohibited"),
@@ -99,6 +98,29 @@ def test_values(path: str, value: str, name: str, expected: Any) -> None:
     changed, other = parse(changes={FIRST: {path: value}})["gpus"]
     assert changed[name] == expected  # type: ignore[literal-required]
     assert other == parse()["gpus"][1]
+
+
+def test_mig_instances() -> None:
+    """The text below mig_devices as it is recorded; what is no number is not known."""
+    row = smi_xml.RECORD["instances"]
+    _gpu, whole = parse()["gpus"]
+    assert whole["mig_instances"] == []
+    names = row["elements"]
+    numbers = [dict(zip(names, one, strict=True)) for one in ((0, 7, 0), (1, 13, 1), (2, "N/A", 0))]
+    devices = "".join(
+        f"<mig_device>{''.join(f'<{key}>{n}</{key}>' for key, n in one.items())}"
+        "<device_attributes><shared/></device_attributes></mig_device>"
+        for one in numbers
+    )
+    text = smi_xml.report(GPUS, "hopper").replace(
+        "<mig_devices>None</mig_devices>", f"<mig_devices>\n{devices}</mig_devices>", 1
+    )
+    found, _other = parse_text(text)["gpus"]
+    ids = [
+        (one["index"], one["gpu_instance"], one["compute_instance"], one["files"])
+        for one in found["mig_instances"] or ()
+    ]
+    assert ids == [(0, 7, 0, []), (1, 13, 1, []), (2, None, 0, [])]
 
 
 @pytest.mark.parametrize("kind", ["event", "throttle"])

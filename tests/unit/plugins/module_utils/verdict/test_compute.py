@@ -212,7 +212,7 @@ def test_802_without_nvswitches_is_not_their_fabric() -> None:
     ("values", "words", "code"),
     [
         ({"compute_mode": "Prohibited"}, BUSY, "COMPUTE_PROHIBITED"),
-        ({"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": 0}, BUSY, "MIG_EMPTY"),
+        ({"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": []}, BUSY, "MIG_EMPTY"),
         ({"uncorrected": 2}, ECC, "GPU_UNRELIABLE"),
     ],
 )

@@ -348,6 +348,7 @@ def split(scene: Scene) -> None:
     ("names", "number", "lacking"),
     [
         pytest.param(["1", "2", "0:0", "0:1"], 3, 5, id="by index"),
+        pytest.param(["gpu1", "gpu2", "mig0:0", "mig0:1"], 3, 5, id="by type and index"),
         pytest.param(["GPU 1", "GPU 2", *PARTS], 4, None, id="by UUID"),
         pytest.param(["1", "GPU 1", "0:0", *PARTS[:1]], 2, 6, id="by both"),
         pytest.param(["1", "GPU 1", "0:0", *PARTS], 3, None, id="by both, one only by UUID"),

@@ -260,6 +260,8 @@ def test_a_gpu_node(observe, tmp_path):
             },
             "cdi_refresh": {"installed": True, "enabled": False, "active": False},
             "cdi_skipped": True,
+            "cdi_devices": None,
+            "cdi_has_all": True,
             "config": None,
             "config_sha256": None,
             "runtimes": None,
@@ -280,6 +282,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "/var/run/cdi/nvidia.yaml": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"],
             },
             "drivers": {},
+            "parts": {},
             "majors": {},
         },
         "engines": {

@@ -70,3 +70,22 @@ def test_a_specification_of_cdi_that_does_not_parse(observe, tmp_path):
     assert found["kinds"] == {broken: None, right: "nvidia.com/gpu"}
     assert list(found["errors"]) == [broken, "/etc/cdi/loop.json"]
     assert found["errors"][broken].startswith(f"{broken}, line 2, column 1: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "devices", "has_all"),
+    [
+        pytest.param(None, None, True, id="no file"),
+        pytest.param("# NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS=0\n", None, True, id="a comment"),
+        pytest.param("NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS=all\n", None, True, id="all"),
+        pytest.param("NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS=0, 1:0\n", ["0", "1:0"], True, id="some"),
+        pytest.param("NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS=none\n", ["none"], False, id="none"),
+        pytest.param("NVIDIA_CTK_CDI_GENERATE_NO_ALL_DEVICE=True\n", None, False, id="no all"),
+        pytest.param("NVIDIA_CTK_CDI_GENERATE_NO_ALL_DEVICE=0\n", None, True, id="all, said so"),
+    ],
+)
+def test_what_the_admin_has_the_cdi_service_list(observe, tmp_path, text, devices, has_all):
+    if text is not None:
+        plant(tmp_path, {"/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env": text})
+    toolkit = observe(Programs({}))["toolkit"]
+    assert (toolkit["cdi_devices"], toolkit["cdi_has_all"]) == (devices, has_all)

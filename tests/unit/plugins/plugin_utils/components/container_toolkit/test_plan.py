@@ -1056,6 +1056,12 @@ def test_specification_of_gpus_as_they_were(
     assert len(said) == notices
 
 
+def instances(count: int) -> list[dict[str, Any]]:
+    """Return the first instances of a GPU, whose files the driver does not list."""
+    numbers = [{"index": one, "gpu_instance": 7 + one} for one in range(count)]
+    return [{**one, "compute_instance": 0, "files": []} for one in numbers]
+
+
 def with_instances(*counts: int | None, **cdi: Any) -> dict[str, Any]:
     """Return a node with GPUs in MIG mode, and a CDI component that says what its files list."""
     devices = DONE["nvml"]["devices"]
@@ -1064,7 +1070,7 @@ def with_instances(*counts: int | None, **cdi: Any) -> dict[str, Any]:
         {
             "pci_address": gpu["pci_address"],
             "mig": "Disabled" if count == -1 else "Enabled",
-            "mig_instances": count,
+            "mig_instances": None if count is None else instances(max(count, 0)),
         }
         for gpu, count in zip(devices, counts, strict=True)
     ]

@@ -42,6 +42,44 @@ def test_a_healthy_gpu(observe, tmp_path):
     assert "fabric" not in gpu
 
 
+def split(report):
+    """Return the report with two MIG instances of its GPU."""
+    instances = "".join(
+        f"<mig_device><index>{index}</index><gpu_instance_id>{index + 7}</gpu_instance_id>"
+        "<compute_instance_id>0</compute_instance_id></mig_device>"
+        for index in range(2)
+    )
+    return report.replace("<mig_devices>None<", f"<mig_devices>{instances}<")
+
+
+MINORS = "config 1\nmonitor 2\ngpu1/gi7/access 201\ngpu1/gi7/ci0/access 202\ngpu1/gi8/access 210\n"
+FILES = ["/dev/nvidia-caps/nvidia-cap201", "/dev/nvidia-caps/nvidia-cap202"]
+
+
+@pytest.mark.parametrize(
+    ("minor", "minors", "files"),
+    [
+        pytest.param(1, MINORS, [FILES, []], id="listed, as far as it goes"),
+        pytest.param(0, MINORS, [[], []], id="of another GPU"),
+        pytest.param(None, MINORS, [[], []], id="number of the GPU unknown"),
+        pytest.param(1, None, [[], []], id="a driver without the list"),
+    ],
+)
+def test_instances_have_the_files_that_the_driver_lists(observe, tmp_path, minor, minors, files):
+    texts = dict(BUS)
+    if minor is not None:
+        path = f"/proc/driver/nvidia/gpus/{ADDRESS}/information"
+        texts[path] = f"Model: \t\t {GPU['name']}\nDevice Minor: \t {minor}\n"
+    if minors is not None:
+        texts["/proc/driver/nvidia-caps/mig-minors"] = minors
+    plant(tmp_path, texts)
+    (gpu,) = observe(programs((0, ROW, ""), split(smi_xml.report([GPU], "hopper"))))["health"][
+        "gpus"
+    ]
+    assert [one["index"] for one in gpu["mig_instances"]] == [0, 1]
+    assert [one["files"] for one in gpu["mig_instances"]] == files
+
+
 def test_the_observation_of_a_gpu_is_small(observe, tmp_path):
     plant(tmp_path, BUS)
     found = observe(programs((0, ROW, ""), smi_xml.report([GPU], "hopper")))
