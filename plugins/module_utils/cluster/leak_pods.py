@@ -17,17 +17,11 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import proof_pod
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import (
     describe,
     is_hopeless,
     statuses,
-)
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import (
-    GRACE_S,
-    MANAGED_BY,
-    MANAGER,
-    PROCESS,
-    RUN,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
@@ -142,28 +136,7 @@ def pod_name(run: str, one: Try) -> str:
 def manifest(template: Template, one: Try) -> dict[str, Any]:
     """Return the pod of an attempt. It is as harmless as the attempt allows."""
     attempt = one.attempt
-    metadata: dict[str, Any] = {
-        "name": pod_name(template.run, one),
-        "labels": {MANAGED_BY: MANAGER, RUN: template.run},
-        "annotations": {PROCESS: template.process},
-    }
-    if attempt == CDI:
-        metadata["annotations"] = {**metadata["annotations"], **ANNOTATION}
-    name = {"key": "metadata.name", "operator": "In", "values": [one.node]}
     spec: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "activeDeadlineSeconds": template.limit_s + GRACE_S,
-        "terminationGracePeriodSeconds": 1,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchFields": [name]}]
-                }
-            }
-        },
-        "tolerations": [dict(toleration) for toleration in template.tolerations],
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         **_containers(template, attempt),
     }
@@ -171,9 +144,8 @@ def manifest(template: Template, one: Try) -> dict[str, Any]:
         spec["volumes"] = [{"name": "request", "hostPath": {"path": "/dev/null"}}]
     if attempt == CLASS:
         spec["runtimeClassName"] = template.runtime_class
-    if template.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in template.pull_secrets]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    annotations = ANNOTATION if attempt == CDI else {}
+    return proof_pod.manifest(template, pod_name(template.run, one), one.node, spec, annotations)
 
 
 def _containers(template: Template, attempt: str) -> dict[str, Any]:

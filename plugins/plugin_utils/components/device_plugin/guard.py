@@ -21,7 +21,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import MANAGED_BY, MANAGER
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import MANAGED_BY, MANAGER
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import operators
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.manifest import (
