@@ -49,7 +49,8 @@ options:
         variable in the pod. V(plain) does nothing.
       - V(volume_mount) mounts C(/dev/null) at C(/var/run/nvidia-container-devices/all).
         V(cdi_annotation) has the annotation C(cdi.k8s.io/…).
-      - V(runtime_class) has O(runtime_class) and the image of V(image_variable).
+      - V(runtime_class) has O(runtime_class), the image of V(image_variable) and the annotation of
+        V(cdi_annotation).
       - V(second_container), V(init_container) and V(ephemeral_container) have the image of
         V(image_variable). The first is in a pod whose other container requests a GPU.
       - V(privileged) is a privileged container.

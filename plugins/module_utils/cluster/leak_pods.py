@@ -47,7 +47,7 @@ ATTEMPTS: Mapping[str, str] = {
     PLAIN: "an image without the variable",
     MOUNT: f"a mount at {VOLUME_MOUNT}",
     CDI: "the annotation {}: {}".format(*next(iter(ANNOTATION.items()))),
-    CLASS: f"the RuntimeClass of NVIDIA, and an image with {VARIABLE}=all",
+    CLASS: f"the RuntimeClass of NVIDIA, with that annotation and an image with {VARIABLE}=all",
     SECOND: f"another container of a pod with a GPU, its image with {VARIABLE}=all",
     INIT: f"an init container, its image with {VARIABLE}=all",
     EPHEMERAL: f"an ephemeral container, its image with {VARIABLE}=all",
@@ -144,7 +144,8 @@ def manifest(template: Template, one: Try) -> dict[str, Any]:
         spec["volumes"] = [{"name": "request", "hostPath": {"path": "/dev/null"}}]
     if attempt == CLASS:
         spec["runtimeClassName"] = template.runtime_class
-    annotations = ANNOTATION if attempt == CDI else {}
+    # NVIDIA's runtime reads annotations that the engine does not.
+    annotations = ANNOTATION if attempt in (CDI, CLASS) else {}
     return proof_pod.manifest(template, pod_name(template.run, one), one.node, spec, annotations)
 
 

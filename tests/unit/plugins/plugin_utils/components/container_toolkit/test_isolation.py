@@ -147,15 +147,27 @@ FROM_PACKAGE = f"""#{ENVVAR} = true
 
 [nvidia-container-runtime]
 runtimes = ["runc", "crun"]
+
+[nvidia-container-runtime.modes.cdi]
+annotation-prefixes = ["cdi.k8s.io/"]
 """
 LIST = {"nvidia-container-runtime": {"runtimes": ["/usr/libexec/crio/crun"]}}
-OF_ROLE, OF_CRIO = (EDIT["actor"], isolation.SETTINGS), (f"{EDIT['actor']}.crio", LIST)
+OF_ROLE: tuple[str, Any] = (EDIT["actor"], {**isolation.SETTINGS, **isolation.NO_ANNOTATIONS})
+OF_CRIO = (f"{EDIT['actor']}.crio", LIST)
+
+
+BACK = (EDIT["actor"], None)  # the role takes its settings back
 
 
 @pytest.mark.parametrize(
     ("edits", "before", "after", "goes"),
     [
         pytest.param([OF_ROLE], "", "", True, id="as the package made it"),
+        pytest.param([OF_ROLE, OF_CRIO, BACK], "", "", True, id="taken back"),
+        pytest.param([OF_ROLE, OF_CRIO, BACK, OF_ROLE], "", "", True, id="taken back and again"),
+        pytest.param(
+            [OF_ROLE, OF_CRIO, BACK, OF_ROLE], "", "x = 1\n", False, id="the admin's after these"
+        ),
         pytest.param([OF_ROLE, OF_CRIO], "", "", True, id="both edits for CRI-O"),
         pytest.param([OF_CRIO, OF_ROLE], "", "", True, id="the other way round"),
         pytest.param([OF_ROLE], "x = 1\n", "", False, id="the admin's before ours"),
@@ -167,14 +179,18 @@ def test_the_teardown_removes_only_the_file_of_the_package(
     observe: Any, tmp_path: Path, edits: list[Any], before: str, after: str, goes: bool
 ) -> None:
     content = before + FROM_PACKAGE
+    pasts: dict[str, history.History] = {}
     for actor, merged in edits:
-        wanted = documents.Edits(merge=merged)
-        written = history.change(content, "toml", wanted)
-        past = history.extend(None, content, "toml", written=written)
-        name = document_history_files.file_name(FILE, actor)
-        place = f"{document_history_files.DIRECTORY}/{name}"
-        plant(tmp_path, {place: history.remember(past)})
+        if merged is None:
+            content = history.restore(content, "toml", pasts.pop(actor)) or ""
+            continue
+        written = history.change(content, "toml", documents.Edits(merge=merged))
+        assert written
+        pasts[actor] = history.extend(None, content, "toml", written=written)
         content = written
+    for actor, past in pasts.items():
+        name = document_history_files.file_name(FILE, actor)
+        plant(tmp_path, {f"{document_history_files.DIRECTORY}/{name}": history.remember(past)})
     plant(tmp_path, {FILE: after + content})
     observed = observe(Programs({}))
     found = node(DONE, OURS, {"toolkit": {"config_sha256": observed["toolkit"]["config_sha256"]}})
@@ -182,7 +198,7 @@ def test_the_teardown_removes_only_the_file_of_the_package(
     entry = {"version": "1.20.1-1", "before": None, "config_sha256": digest}
     found["ours"]["packages"][ROLE]["packages"]["nvidia-container-toolkit-base"] = entry
     found["ours"]["edits"] = [*found["ours"]["edits"], *observed["ours"]["edits"]]
-    assert len(observed["ours"]["edits"]) == len(edits)
+    assert len(observed["ours"]["edits"]) == len(pasts)
     made = plan(ROLE, without_nulls(found), state="absent")
     assert made["refusals"] == []
     assert (FILE in made["data"].get("files", [])) is goes
