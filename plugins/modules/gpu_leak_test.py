@@ -45,6 +45,8 @@ options:
   attempts:
     description:
       - What to try. Default is everything.
+      - V(plain) and V(privileged) are always tried, because they are the controls. Without them, a
+        result could mean that nothing ran.
       - V(image_variable) is an image with C(NVIDIA_VISIBLE_DEVICES=all). V(pod_variable) sets the
         variable in the pod. V(plain) does nothing.
       - V(volume_mount) mounts C(/dev/null) at C(/var/run/nvidia-container-devices/all).
@@ -147,7 +149,7 @@ nodes:
           no failure. V(planned) in check mode.
       type: str
     attempts:
-      description: Each attempt of O(attempts), keyed by its name.
+      description: Each attempt of O(attempts) and the controls, keyed by its name.
       type: dict
       contains:
         state:
@@ -310,7 +312,7 @@ def main() -> None:
         lambda client: run(
             client,
             [*dict.fromkeys(params["nodes"])],
-            params["attempts"] or [*leak_pods.ATTEMPTS],
+            leak_pods.to_try(params["attempts"]),
             template,
             batch=params["batch"],
             check_mode=module.check_mode,

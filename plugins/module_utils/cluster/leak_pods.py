@@ -54,6 +54,8 @@ ATTEMPTS: Mapping[str, str] = {
     PRIVILEGED: "a privileged container",
 }
 
+# Without them, nobody knows whether anything ran, and whether anybody could have seen a GPU.
+CONTROLS = frozenset({PLAIN, PRIVILEGED})
 # Attempts whose image has to set the variable. Without it, nobody asked for a GPU.
 _OF_IMAGE = frozenset({IMAGE, CLASS, SECOND, INIT, EPHEMERAL})
 
@@ -125,6 +127,11 @@ class Result(NamedTuple):
     seen: tuple[str, ...] = ()
     total: int = 0  # of what was seen; not all of it has a name
     message: str = ""  # why it was refused, or proves nothing
+
+
+def to_try(attempts: Sequence[str] | None) -> list[str]:
+    """Return the attempts of a run, in the order of reports: all, or these and the controls."""
+    return [one for one in ATTEMPTS if not attempts or one in (*attempts, *CONTROLS)]
 
 
 def pod_name(run: str, one: Try) -> str:
