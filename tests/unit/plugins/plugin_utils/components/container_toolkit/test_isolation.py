@@ -112,6 +112,40 @@ def test_what_this_role_has_set(settings: Any, desired: Any, expected: set[str])
 
 
 @pytest.mark.parametrize(
+    ("prefixes", "desired", "expected"),
+    [
+        pytest.param(isolation.OF_TOOLKIT, {}, {"isolate"}, id="as the package made it"),
+        pytest.param(None, {}, {"isolate"}, id="not set"),
+        pytest.param([], {}, set(), id="done"),
+        pytest.param(["acme.example/"], {}, set(), id="the admin's"),
+        pytest.param(["acme.example/"], {"envvar": "ignore"}, {"isolate"}, id="on demand"),
+        pytest.param(isolation.OF_TOOLKIT, {"envvar": "accept"}, set(), id="accepted"),
+        pytest.param(isolation.OF_TOOLKIT, {"default": True}, set(), id="the guard does it"),
+    ],
+)
+def test_annotations_under_cri_o(prefixes: Any, desired: dict[str, Any], expected: Any) -> None:
+    """CRI-O passes a pod's annotations to its runtime. containerd does not."""
+    changes = {"toolkit": {"settings": isolation.SETTINGS, "annotation_prefixes": prefixes}}
+    assert slugs(node(CRIO, OURS, changes), **desired) == expected
+    made = plan(ROLE, without_nulls(node(CRIO, OURS, changes)), **desired)
+    if expected:
+        merged = {**isolation.SETTINGS, **isolation.NO_ANNOTATIONS}
+        assert made["data"]["settings"]["merge"] == merged
+    if not desired:
+        assert slugs(node(DONE, OURS, changes)) == set()
+
+
+def test_annotations_are_those_of_the_toolkit(observe: Any, tmp_path: Path) -> None:
+    rows = RECORD["annotations"]["rows"]
+    (packaged,) = (row["value"] for row in rows if row["what"] == "annotation-prefixes")
+    assert packaged == isolation.OF_TOOLKIT
+    gives = {tuple(row["prefixes"]): row["gives"] for row in rows if "prefixes" in row}
+    assert gives == {tuple(packaged): True, (): False}
+    plant(tmp_path, {FILE: FROM_PACKAGE})
+    assert observe(Programs({}))["toolkit"]["annotation_prefixes"] == packaged
+
+
+@pytest.mark.parametrize(
     "base",
     [
         pytest.param(DONE, id="containerd"),
