@@ -10,11 +10,12 @@ docs/isolation.md.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -29,6 +30,27 @@ HEADER = """\
 """
 _STATES = ("leaked", "unproven", "busy", "nothing", "refused", "by design")
 _LINE = re.compile(rf"\b(gpu-\d): ((?:(?:{'|'.join(_STATES)}): [a-z_, ]+(?:; )?)+)")
+
+
+# What the variable of an image gives, where it gives anything.
+BY_IMAGE = {"image_variable", "second_container", "init_container", "ephemeral_container"}
+
+
+class Engine(NamedTuple):
+    """An engine, and what its rows are called."""
+
+    name: str
+    case: str  # as the role sets it up
+    by_default: str  # with `nvidia` as the default runtime
+    has_default: bool  # the role makes `nvidia` the default runtime
+
+
+def engine(laboratory: Any) -> Engine:
+    """Return the engine of the nodes; a scenario with these tests has one."""
+    (name,) = {node["engine"] for node in laboratory.facts["nodes"].values()}
+    if name == "docker":
+        return Engine(name, "docker, guard", "docker", has_default=True)
+    return Engine(name, name, f"{name}, default runtime nvidia", has_default=False)
 
 
 def parse(words: str) -> dict[str, dict[str, str]]:
@@ -48,7 +70,27 @@ def run(laboratory: Any, *options: str) -> tuple[Any, dict[str, dict[str, str]]]
     return made, parse(made.words)
 
 
-def check(laboratory: Any, case: str, engine: str, found: dict[str, dict[str, str]]) -> None:
+def site(laboratory: Any, **variables: Any) -> Any:
+    """Run the roles that decide about isolation; return the run."""
+    made = laboratory.playbook(
+        *("metal.gpu.site", "--tags=runtime,device_plugin"),
+        *("--extra-vars", json.dumps(variables)),
+    )
+    assert made.returncode == 0
+    return made
+
+
+def nothing_leaks(laboratory: Any, case: str) -> dict[str, dict[str, str]]:
+    """Assert that no container sees a GPU, except by design; return the results."""
+    made, found = run(laboratory)
+    assert made.returncode == 0
+    check(laboratory, case, found)
+    for attempts in found.values():
+        assert {*attempts.values()} <= {"nothing", "refused", "by design"}
+    return found
+
+
+def check(laboratory: Any, case: str, found: dict[str, dict[str, str]]) -> None:
     """Compare the results of all nodes with what is recorded, or record them."""
     (first, *others) = found.values()
     assert all(other == first for other in others), found
@@ -56,10 +98,10 @@ def check(laboratory: Any, case: str, engine: str, found: dict[str, dict[str, st
     rows = yaml.safe_load(RECORD.read_text()) if RECORD.exists() else []
     is_new = all(one["case"] != case for one in rows)
     if is_new or os.environ.get("RECORD_ISOLATION") == "1":
-        versions = laboratory.facts["versions"]
+        versions, name = laboratory.facts["versions"], engine(laboratory).name
         row = {
             "case": case,
-            "engine": f"{engine} {versions[engine]}",
+            "engine": f"{name} {versions[name]}",
             "kubernetes": versions["kubernetes"],
             "date": date.today().isoformat(),
             "attempts": dict(sorted(first.items())),

@@ -45,11 +45,14 @@ options:
   attempts:
     description:
       - What to try. Default is everything.
+      - V(plain) and V(privileged) are always tried, because they are the controls. Without them, a
+        result could mean that nothing ran.
       - V(image_variable) is an image with C(NVIDIA_VISIBLE_DEVICES=all). V(pod_variable) sets the
         variable in the pod. V(plain) does nothing.
       - V(volume_mount) mounts C(/dev/null) at C(/var/run/nvidia-container-devices/all).
         V(cdi_annotation) has the annotation C(cdi.k8s.io/…).
-      - V(runtime_class) has O(runtime_class) and the image of V(image_variable).
+      - V(runtime_class) has O(runtime_class), the image of V(image_variable) and the annotation of
+        V(cdi_annotation).
       - V(second_container), V(init_container) and V(ephemeral_container) have the image of
         V(image_variable). The first is in a pod whose other container requests a GPU.
       - V(privileged) is a privileged container.
@@ -146,7 +149,7 @@ nodes:
           no failure. V(planned) in check mode.
       type: str
     attempts:
-      description: Each attempt of O(attempts), keyed by its name.
+      description: Each attempt of O(attempts) and the controls, keyed by its name.
       type: dict
       contains:
         state:
@@ -203,9 +206,7 @@ error:
   sample: ""
 """
 
-import os
 import time
-import uuid
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -216,37 +217,24 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     leak_pods,
     leak_run,
     leak_verdict,
+    proof_pod,
     smoke_cleanup,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Result, Try
-from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-SWEEP_S = 30.0
-
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_module.ARGUMENTS,
+    **proof_pod.ARGUMENTS,
     "nodes": {"type": "list", "elements": "str", "required": True},
     "attempts": {"type": "list", "elements": "str", "choices": [*leak_pods.ATTEMPTS]},
     "image": {"type": "str", "required": True},
     "cuda_image": {"type": "str", "required": True},
-    "image_pull_secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
     "runtime_class": {"type": "str", "default": "nvidia"},
-    "resource": {"type": "str", "default": "nvidia.com/gpu"},
-    "tolerations": {
-        "type": "list",
-        "elements": "dict",
-        "default": [
-            {"key": key, "operator": "Exists", "effect": "NoSchedule"}
-            for key in ("nvidia.com/gpu", "node.kubernetes.io/unschedulable")
-        ],
-    },
-    "namespace": {"type": "str", "default": "default"},
-    "wait_timeout": {"type": "int", "default": 300},
     "batch": {"type": "int", "default": 10},
 }
 
@@ -262,13 +250,9 @@ def run(
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" if a node failed; raise KubeError."""
-    leftovers = smoke_cleanup.read_leftovers(client, template.namespace)
-    left: dict[str, str] = {}
-    if leftovers and not check_mode:
-        sweep = Timer(SWEEP_S, clock)
-        left = smoke_cleanup.remove_leftovers(client, template.namespace, leftovers, sweep)
-    swept = sorted(leftovers.keys() - left.keys())
-
+    swept, left = smoke_cleanup.sweep(
+        client, template.namespace, check_mode=check_mode, clock=clock
+    )
     results: dict[str, dict[str, Result]] = {name: {} for name in nodes}
     there = leak_run.nodes_of(client, nodes)
     known = [name for name in nodes if name in there]
@@ -317,16 +301,10 @@ def main() -> None:
         if params[name] <= 0:
             module.fail_json(msg=f"{name} must be greater than 0")
     template = leak_pods.Template(
-        run=uuid.uuid4().hex[:12],
-        process=process_identity.read_identity(os.getpid()),
-        namespace=params["namespace"],
+        **proof_pod.new_run(params),
         image=params["image"],
         cuda_image=params["cuda_image"],
-        resource=params["resource"],
         runtime_class=params["runtime_class"],
-        pull_secrets=params["image_pull_secrets"],
-        tolerations=params["tolerations"],
-        limit_s=params["wait_timeout"],
     )
     interrupts.raise_on_signals()
     kube_module.run_module(
@@ -334,7 +312,7 @@ def main() -> None:
         lambda client: run(
             client,
             [*dict.fromkeys(params["nodes"])],
-            params["attempts"] or [*leak_pods.ATTEMPTS],
+            leak_pods.to_try(params["attempts"]),
             template,
             batch=params["batch"],
             check_mode=module.check_mode,

@@ -410,9 +410,7 @@ error:
   sample: ""
 """
 
-import os
 import time
-import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -421,6 +419,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.metal.gpu.plugins.module_utils import interrupts
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     kube_module,
+    proof_pod,
     smoke_causes,
     smoke_cleanup,
     smoke_evidence,
@@ -434,7 +433,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport i
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Request
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_run import Outcome
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_verdict import Verdict
-from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -442,10 +440,10 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
 
 FREE = "free"
-SWEEP_S = 30.0
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_module.ARGUMENTS,
+    **proof_pod.ARGUMENTS,
     "nodes": {"type": "list", "elements": "str", "required": True},
     "gpus": {"type": "str", "default": "1"},
     "level": {"type": "str", "choices": [*smoke_output.LEVELS], "default": smoke_output.LIST},
@@ -457,29 +455,17 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "elements": "str",
         "default": ["nvbandwidth", "-t", "device_to_device_memcpy_read_ce"],
     },
-    "image_pull_secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
     "runtime_class": {"type": "str"},
-    "tolerations": {
-        "type": "list",
-        "elements": "dict",
-        "default": [
-            {"key": key, "operator": "Exists", "effect": "NoSchedule"}
-            for key in ("nvidia.com/gpu", "node.kubernetes.io/unschedulable")
-        ],
-    },
     "resources": {
         "type": "dict",
         "default": {},
         "options": {"requests": {"type": "dict"}, "limits": {"type": "dict"}},
     },
     "priority_class": {"type": "str"},
-    "resource": {"type": "str", "default": "nvidia.com/gpu"},
     "listed": {"type": "list", "elements": "str", "default": []},
     "shared": {"type": "dict", "default": {}},
     "renamed": {"type": "dict", "default": {}},
-    "namespace": {"type": "str", "default": "default"},
     "wait_for_gpus": {"type": "bool", "default": False},
-    "wait_timeout": {"type": "int", "default": 300},
 }
 
 
@@ -522,13 +508,9 @@ def run(
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" if a node failed; raise KubeError."""
     timer = Timer(template.limit_s, clock)
-    leftovers = smoke_cleanup.read_leftovers(client, template.namespace)
-    left: dict[str, str] = {}
-    if leftovers and not check_mode:
-        sweep = Timer(SWEEP_S, clock)
-        left = smoke_cleanup.remove_leftovers(client, template.namespace, leftovers, sweep)
-    swept = sorted(leftovers.keys() - left.keys())
-
+    swept, left = smoke_cleanup.sweep(
+        client, template.namespace, check_mode=check_mode, clock=clock
+    )
     desired, outcomes = choose(
         client, counts, template.resource, wait_for_gpus, timer, shared or {}, renamed or {}
     )
@@ -678,15 +660,9 @@ def main() -> None:
     except ValueError as error:
         module.fail_json(msg=str(error))
     template = smoke_pod.Template(
-        run=uuid.uuid4().hex[:12],
-        process=process_identity.read_identity(os.getpid()),
-        namespace=params["namespace"],
+        **proof_pod.new_run(params),
         image=params["image"],
-        resource=params["resource"],
         runtime_class=params["runtime_class"],
-        pull_secrets=params["image_pull_secrets"],
-        tolerations=params["tolerations"],
-        limit_s=params["wait_timeout"],
         level=params["level"],
         images=params["images"],
         exchange_image=params["exchange_image"],

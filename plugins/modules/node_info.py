@@ -1062,6 +1062,12 @@ gpu_node:
         settings:
           description: The settings at its top that are true or false, by name.
           type: dict
+        annotation_prefixes:
+          description: >-
+            Prefixes of the annotations in which the NVIDIA runtime looks for CDI devices. Null if
+            the configuration has none; then it has its own.
+          type: list
+          elements: str
         char_dev_rules:
           description: udev rules that create the links in C(/dev/char), which runc needs.
           type: list
@@ -1096,6 +1102,7 @@ gpu_node:
           accept-nvidia-visible-devices-as-volume-mounts: true
           accept-nvidia-visible-devices-envvar-when-unprivileged: false
           disable-require: false
+        annotation_prefixes: [cdi.k8s.io/]
         char_dev_rules: [/etc/udev/rules.d/71-metal-gpu-char-dev.rules]
     cdi:
       description: The specifications of the Container Device Interface (CDI).

@@ -17,17 +17,11 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import proof_pod
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import (
     describe,
     is_hopeless,
     statuses,
-)
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import (
-    GRACE_S,
-    MANAGED_BY,
-    MANAGER,
-    PROCESS,
-    RUN,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
@@ -53,13 +47,15 @@ ATTEMPTS: Mapping[str, str] = {
     PLAIN: "an image without the variable",
     MOUNT: f"a mount at {VOLUME_MOUNT}",
     CDI: "the annotation {}: {}".format(*next(iter(ANNOTATION.items()))),
-    CLASS: f"the RuntimeClass of NVIDIA, and an image with {VARIABLE}=all",
+    CLASS: f"the RuntimeClass of NVIDIA, with that annotation and an image with {VARIABLE}=all",
     SECOND: f"another container of a pod with a GPU, its image with {VARIABLE}=all",
     INIT: f"an init container, its image with {VARIABLE}=all",
     EPHEMERAL: f"an ephemeral container, its image with {VARIABLE}=all",
     PRIVILEGED: "a privileged container",
 }
 
+# Without them, nobody knows whether anything ran, and whether anybody could have seen a GPU.
+CONTROLS = frozenset({PLAIN, PRIVILEGED})
 # Attempts whose image has to set the variable. Without it, nobody asked for a GPU.
 _OF_IMAGE = frozenset({IMAGE, CLASS, SECOND, INIT, EPHEMERAL})
 
@@ -133,6 +129,11 @@ class Result(NamedTuple):
     message: str = ""  # why it was refused, or proves nothing
 
 
+def to_try(attempts: Sequence[str] | None) -> list[str]:
+    """Return the attempts of a run, in the order of reports: all, or these and the controls."""
+    return [one for one in ATTEMPTS if not attempts or one in (*attempts, *CONTROLS)]
+
+
 def pod_name(run: str, one: Try) -> str:
     """Return the name of a pod; see smoke_pod.pod_name."""
     digest = hashlib.sha256(f"{run} {one.node} {one.attempt}".encode()).hexdigest()[:8]
@@ -142,28 +143,7 @@ def pod_name(run: str, one: Try) -> str:
 def manifest(template: Template, one: Try) -> dict[str, Any]:
     """Return the pod of an attempt. It is as harmless as the attempt allows."""
     attempt = one.attempt
-    metadata: dict[str, Any] = {
-        "name": pod_name(template.run, one),
-        "labels": {MANAGED_BY: MANAGER, RUN: template.run},
-        "annotations": {PROCESS: template.process},
-    }
-    if attempt == CDI:
-        metadata["annotations"] = {**metadata["annotations"], **ANNOTATION}
-    name = {"key": "metadata.name", "operator": "In", "values": [one.node]}
     spec: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "activeDeadlineSeconds": template.limit_s + GRACE_S,
-        "terminationGracePeriodSeconds": 1,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchFields": [name]}]
-                }
-            }
-        },
-        "tolerations": [dict(toleration) for toleration in template.tolerations],
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         **_containers(template, attempt),
     }
@@ -171,9 +151,9 @@ def manifest(template: Template, one: Try) -> dict[str, Any]:
         spec["volumes"] = [{"name": "request", "hostPath": {"path": "/dev/null"}}]
     if attempt == CLASS:
         spec["runtimeClassName"] = template.runtime_class
-    if template.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in template.pull_secrets]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    # NVIDIA's runtime reads annotations that the engine does not.
+    annotations = ANNOTATION if attempt in (CDI, CLASS) else {}
+    return proof_pod.manifest(template, pod_name(template.run, one), one.node, spec, annotations)
 
 
 def _containers(template: Template, attempt: str) -> dict[str, Any]:

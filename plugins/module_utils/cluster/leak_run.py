@@ -22,12 +22,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors impo
     ApiRefused,
     ApiUnauthorised,
     ApiUnreachable,
-    KubeError,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Result, Try
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import describe
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import RUN
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import RUN
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
@@ -61,21 +60,9 @@ def prove(
     """
     names = {leak_pods.pod_name(template.run, one): one for one in desired}
     run = _Run(client, template, timer, names)
-    problem: KubeError | None = None
-    try:
+    what = "Pods of the leak test"
+    with smoke_cleanup.removing(client, template, names, what=what, limit_s=_CLEANUP_S) as left:
         run.prove()
-    except KubeError as error:
-        problem = error
-    finally:
-        cleanup, selector = Timer(_CLEANUP_S), f"{RUN}={template.run}"
-        left = smoke_cleanup.remove(client, template.namespace, selector, names, cleanup)
-    if problem and left:
-        raise KubeError(
-            f"{problem} Pods of the leak test may still exist. To delete them: "
-            f"kubectl --namespace {template.namespace} delete pods --selector {selector}"
-        ) from problem
-    if problem:
-        raise problem
     return {names[name]: result for name, result in run.results.items()}, left
 
 

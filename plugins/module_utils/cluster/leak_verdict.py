@@ -25,7 +25,7 @@ _ORDER = (
     leak_pods.PLANNED,
 )
 _SHOWN = 2  # how many of the paths a finding names
-_BY_VARIABLE = frozenset({*leak_pods.ATTEMPTS} - {leak_pods.PLAIN, leak_pods.CDI})
+_BY_VARIABLE = frozenset({*leak_pods.ATTEMPTS} - {leak_pods.PLAIN})
 
 _GUARD = "set `device_plugin_guard: enforce` and run `ansible-playbook metal.gpu.site`"
 # For Docker without Kubernetes.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Delete smoke pods: those of this run, and those that earlier runs left behind.
+"""Delete the pods of smoke tests and leak tests: of this run, and those of earlier runs.
 
 All functions talk to the API server. A pod that cannot be deleted is reported, not raised.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     permissions,
     pod_status,
-    smoke_pod,
+    proof_pod,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
@@ -28,22 +28,27 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport i
 from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Leftover
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import (
+        Common,
+        Leftover,
+    )
+
+_SWEEP_S = 30.0
 
 
 def read_leftovers(client: Client, namespace: str) -> dict[str, Leftover]:
-    """Return the smoke pods of runs that have ended, keyed by pod name.
+    """Return the pods of runs that have ended, keyed by pod name.
 
     A run on this machine has ended if its process is gone. A run on another machine has ended if
     its pods are older than their lifetime, by the API server's clock.
     """
     pods = client.snapshot(
         "pods",
-        smoke_pod.parse_leftover,
+        proof_pod.parse_leftover,
         namespace=namespace,
-        query={"labelSelector": smoke_pod.ALL_RUNS},
+        query={"labelSelector": proof_pod.ALL_RUNS},
     )
     now = server_time(client)
     return {
@@ -51,6 +56,20 @@ def read_leftovers(client: Client, namespace: str) -> dict[str, Leftover]:
         for name, pod in pods.items()
         if process_identity.is_gone(pod.process) or _age_s(pod.created, now) > pod.lifetime_s
     }
+
+
+def sweep(
+    client: Client, namespace: str, *, check_mode: bool, clock: Callable[[], float]
+) -> tuple[list[str], dict[str, str]]:
+    """Delete the pods of earlier runs, except in check mode.
+
+    Returns the pods that are gone, or would be, and why others may still exist, keyed by name.
+    """
+    leftovers = read_leftovers(client, namespace)
+    left: dict[str, str] = {}
+    if leftovers and not check_mode:
+        left = remove_leftovers(client, namespace, leftovers, Timer(_SWEEP_S, clock))
+    return sorted(leftovers.keys() - left.keys()), left
 
 
 def refuse_leavings(client: Client, namespace: str) -> None:
@@ -70,7 +89,34 @@ def remove_leftovers(
 ) -> dict[str, str]:
     """Delete pods of earlier runs; return why a pod may still exist, keyed by name."""
     runs = sorted({pod.run for pod in leftovers.values()})
-    return remove(client, namespace, f"{smoke_pod.RUN} in ({','.join(runs)})", leftovers, timer)
+    return remove(client, namespace, f"{proof_pod.RUN} in ({','.join(runs)})", leftovers, timer)
+
+
+@contextlib.contextmanager
+def removing(
+    client: Client, template: Common, names: Collection[str], *, what: str, limit_s: float
+) -> Iterator[dict[str, str]]:
+    """Delete the pods of a run at the end of a block, also after an exception.
+
+    `what` names the pods at the start of a sentence. Yields a mapping that has afterwards why a pod
+    may still exist, keyed by name. A KubeError of the block gets the way to delete those.
+    """
+    selector = f"{proof_pod.RUN}={template.run}"
+    left: dict[str, str] = {}
+    problem: KubeError | None = None
+    try:
+        yield left
+    except KubeError as error:
+        problem = error
+    finally:
+        left.update(remove(client, template.namespace, selector, names, Timer(limit_s)))
+    if problem and left:
+        raise KubeError(
+            f"{problem} {what} may still exist. To delete them: "
+            f"kubectl --namespace {template.namespace} delete pods --selector {selector}"
+        ) from problem
+    if problem:
+        raise problem
 
 
 def remove(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     node_status,
     pod_status,
+    proof_pod,
     smoke_pod,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
@@ -60,7 +61,7 @@ def read_free_gpus(
     """
 
     def keep(pod: dict[str, Any]) -> tuple[str, Decimal, str] | None:
-        if run and section(pod, "metadata", "labels").get(smoke_pod.RUN) == run:
+        if run and section(pod, "metadata", "labels").get(proof_pod.RUN) == run:
             return None
         node = pod["spec"].get("nodeName")
         amount = pod_status.claimed(pod, resource)

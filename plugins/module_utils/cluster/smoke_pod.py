@@ -19,7 +19,10 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import smoke_output
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    proof_pod,
+    smoke_output,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import (
     NO_IMAGE,
     describe,
@@ -42,15 +45,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-
-MANAGED_BY = "app.kubernetes.io/managed-by"
-MANAGER = "metal.gpu"
-RUN = "metal.gpu/smoke-run"  # label: id of the run that created the pod
-PROCESS = "metal.gpu/smoke-process"  # annotation: identity of that run's process
-ALL_RUNS = f"{MANAGED_BY}={MANAGER},{RUN}"  # selector of the pods of all runs
-
-# How long a run and its pods may exist after the time limit: the time to clean up.
-GRACE_S = 60
 
 # A sandbox that cannot be created shows only in events, and the kubelet retries forever.
 _NO_RUNTIME = re.compile(r"no runtime for .* is configured|RuntimeHandler .* not supported")
@@ -99,15 +93,6 @@ class Request(NamedTuple):
     is_share: bool = False  # of a GPU, and not a whole one
 
 
-class Leftover(NamedTuple):
-    """A smoke pod of an earlier run."""
-
-    run: str
-    process: str
-    created: str  # RFC 3339, as the API server writes it
-    lifetime_s: int
-
-
 def pod_name(run: str, node: str) -> str:
     """Return the name of a run's pod for a node.
 
@@ -120,27 +105,8 @@ def pod_name(run: str, node: str) -> str:
 
 
 def manifest(template: Template, request: Request) -> dict[str, Any]:
-    """Return the pod for one node.
-
-    An affinity to the node's name pins it, because with nodeName the scheduler would not count its
-    GPUs. The pod meets the Pod Security Standard "restricted".
-    """
-    name = {"key": "metadata.name", "operator": "In", "values": [request.node]}
+    """Return the pod for one node. It meets the Pod Security Standard "restricted"."""
     spec: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "activeDeadlineSeconds": template.limit_s + GRACE_S,
-        # nvidia-smi as PID 1 ignores SIGTERM, so a longer wait is useless.
-        "terminationGracePeriodSeconds": 1,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchFields": [name]}]
-                }
-            }
-        },
-        "tolerations": [dict(toleration) for toleration in template.tolerations],
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": 65534,
@@ -149,22 +115,12 @@ def manifest(template: Template, request: Request) -> dict[str, Any]:
         },
         **_containers(template, request),
     }
-    if template.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in template.pull_secrets]
     if template.runtime_class:
         spec["runtimeClassName"] = template.runtime_class
     if template.priority_class:
         spec["priorityClassName"] = template.priority_class
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": pod_name(template.run, request.node),
-            "labels": {MANAGED_BY: MANAGER, RUN: template.run},
-            "annotations": {PROCESS: template.process},
-        },
-        "spec": spec,
-    }
+    name = pod_name(template.run, request.node)
+    return proof_pod.manifest(template, name, request.node, spec)
 
 
 def exchanges(template: Template, request: Request) -> bool:
@@ -277,13 +233,3 @@ def judge_shortage(
 def no_runtime(event: Mapping[str, Any]) -> bool:
     """Return whether an event reports that the pod's runtime is not configured on the node."""
     return bool(_NO_RUNTIME.search(event.get("message") or ""))
-
-
-def parse_leftover(pod: Mapping[str, Any]) -> Leftover:
-    metadata = pod["metadata"]
-    return Leftover(
-        run=metadata["labels"][RUN],
-        process=metadata.get("annotations", {}).get(PROCESS, ""),
-        created=metadata["creationTimestamp"],
-        lifetime_s=pod["spec"].get("activeDeadlineSeconds", 0),
-    )

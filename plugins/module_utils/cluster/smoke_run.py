@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     pod_status,
+    proof_pod,
     smoke_causes,
     smoke_cleanup,
     smoke_evidence,
@@ -73,24 +74,11 @@ def prove(
     Raises KubeError if the credentials are insufficient.
     """
     names = [smoke_pod.pod_name(template.run, request.node) for request in desired]
-    selector = f"{smoke_pod.RUN}={template.run}"
-    outcomes: list[Outcome] = []
-    problem: KubeError | None = None
-    try:
-        named = {request.resource for request in desired if request.resource}
+    named = {request.resource for request in desired if request.resource}
+    with smoke_cleanup.removing(
+        client, template, names, what="Smoke pods", limit_s=_CLEANUP_S
+    ) as left:
         outcomes = _Run(client, template, timer, named).prove(desired)
-    except KubeError as error:
-        problem = error
-    finally:
-        cleanup = Timer(_CLEANUP_S)
-        left = smoke_cleanup.remove(client, template.namespace, selector, names, cleanup)
-    if problem and left:
-        raise KubeError(
-            f"{problem} Smoke pods may still exist. To delete them: "
-            f"kubectl --namespace {template.namespace} delete pods --selector {selector}"
-        ) from problem
-    if problem:
-        raise problem
     return [outcome._replace(left_behind=left.get(outcome.pod, "")) for outcome in outcomes]
 
 
@@ -184,7 +172,7 @@ class _Run:
             self._keep,
             self.timer,
             namespace=self.template.namespace,
-            query={"labelSelector": f"{smoke_pod.RUN}={self.template.run}"},
+            query={"labelSelector": f"{proof_pod.RUN}={self.template.run}"},
             round_s=_ROUND_S,
         ):
             for name in self.pods.keys() & changed:

@@ -192,6 +192,17 @@ def original(stored: str, content: str | None) -> str | None:
     return history.original
 
 
+def without(stored: str, content: str | None, language: Language) -> str | None:
+    """Return the file without an actor's edits, also if others have edited it since.
+
+    Their edits stay. None if nobody can tell.
+    """
+    try:
+        return restore(content, language, recall(stored, content))
+    except DocumentError:
+        return None
+
+
 def changes(
     original: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[Change]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import (
     question,
     reconcile,
@@ -99,10 +100,12 @@ def member(host: Host) -> dict[str, Any]:
 def _gives_gpus_by_default(host: Host) -> bool:
     """Tell whether an image can choose its GPUs, because `nvidia` is the default runtime.
 
-    Pods under Docker get no GPU in another way, so it is before the role has set it.
+    It counts before the role has set it, too: otherwise only the next run would bring the guard.
+    Pods under Docker get no GPU in another way.
     """
     engine, node = host.planned.get("engine"), host.planned.get("node")
-    if engine == DOCKER:
+    is_wanted = section(host.planned, "plans", runtime.ROLE, "data").get("is_default")
+    if engine == DOCKER or is_wanted:
         return True
     return node is not None and strategy.default_runtime(engine, node) == runtime.NAME
 

@@ -7,12 +7,15 @@ By default, NVIDIA's runtime gives all GPUs to a container with NVIDIA_VISIBLE_D
 containerd or CRI-O, that is every pod with the RuntimeClass `nvidia` and such an image. Two
 settings stop it: the runtime ignores the variable, and takes requests from mounts of /dev/null
 instead, which need a hostPath. The device plugin of this collection has both, so it works with
-either.
+either. CRI-O passes the annotations of a pod to its runtime, and NVIDIA's runtime takes CDI devices
+from them. There, a third setting stops that.
 
 Source: tests/recorded/isolation.yml
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
@@ -37,22 +40,37 @@ STEPS = (ISOLATE, ACCEPT)
 _ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 _MOUNTS = "accept-nvidia-visible-devices-as-volume-mounts"
 SETTINGS: dict[str, object] = {_ENVVAR: False, _MOUNTS: True}
+# Empty: the runtime reads no annotation. CRI-O itself reads those of the device plugin.
+NO_ANNOTATIONS: dict[str, Any] = {
+    "nvidia-container-runtime": {"modes": {"cdi": {"annotation-prefixes": []}}}
+}
+OF_TOOLKIT = ["cdi.k8s.io/"]  # the prefixes in the file of the package
 _WITH_CDI = (engines.CONTAINERD, engines.CRIO)
 _AUTO, _IGNORE = "auto", "ignore"
 
 
 def plan_isolation(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """Plan the settings of the runtime. It reads them at the start of each container."""
-    if not ignores_environment(node, desired, engines.choose(node, desired["engine"])):
+    engine = engines.choose(node, desired["engine"])
+    if not ignores_environment(node, desired, engine):
         plan_no_isolation(plan, node)
         return
-    path = nvidia_driver.TOOLKIT_CONFIG
-    plan.data["settings"] = {"path": path, "merge": SETTINGS}
+    path, is_crio = nvidia_driver.TOOLKIT_CONFIG, engine == engines.CRIO
+    plan.data["settings"] = {
+        "path": path,
+        "merge": {**SETTINGS, **(NO_ANNOTATIONS if is_crio else {})},
+    }
     found = node["toolkit"]["settings"]
-    different = [name for name, value in SETTINGS.items() if found.get(name) != value]
-    if different:
+    texts = [
+        f"{name} is {_text(found.get(name))}"
+        for name, value in SETTINGS.items()
+        if found.get(name) != value
+    ]
+    prefixes = node["toolkit"]["annotation_prefixes"]
+    if is_crio and prefixes != []:
+        texts.append(f"annotation-prefixes is {'not set' if prefixes is None else prefixes}")
+    if texts:
         refuse_uneditable(plan, path, node["toolkit"]["config_error"])
-        texts = (f"{name} is {_text(found.get(name))}" for name in different)
         plan.step(ISOLATE, f"in {path}, {' and '.join(texts)}")
 
 
@@ -75,7 +93,7 @@ def ignores_environment(node: Node, desired: Desired, engine: str | None) -> boo
     if desired["envvar"] != _AUTO:
         return desired["envvar"] == _IGNORE
     is_cdi = engine in _WITH_CDI and desired["cdi"] and not desired["default"]
-    return is_cdi and _is_ours(node) and not _is_chosen(node)
+    return is_cdi and _is_ours(node) and not _is_chosen(node, engine)
 
 
 def _is_ours(node: Node) -> bool:
@@ -83,12 +101,17 @@ def _is_ours(node: Node) -> bool:
     return runtime.ROLE in node["ours"]["packages"] or not node["toolkit"]["packages"]
 
 
-def _is_chosen(node: Node) -> bool:
-    """Tell whether the admin has chosen one of the values. In a new file, they are comments."""
-    found = node["toolkit"]["settings"]
-    is_edited = nvidia_driver.TOOLKIT_CONFIG in edited(node, runtime.ROLE)
-    different = any(found.get(name) not in (None, value) for name, value in SETTINGS.items())
-    return different and not is_edited
+def _is_chosen(node: Node, engine: str | None) -> bool:
+    """Tell whether the admin has chosen one of the values.
+
+    In a new file, they are comments, except the prefixes.
+    """
+    if nvidia_driver.TOOLKIT_CONFIG in edited(node, runtime.ROLE):
+        return False
+    found, prefixes = node["toolkit"]["settings"], node["toolkit"]["annotation_prefixes"]
+    if engine == engines.CRIO and prefixes not in (None, [], OF_TOOLKIT):
+        return True
+    return any(found.get(name) not in (None, value) for name, value in SETTINGS.items())
 
 
 def _text(value: object) -> str:

@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
 from typing import TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import texts
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, texts
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
     cdi,
@@ -31,6 +32,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
 
 # What the generator takes for true, in the environment.
 _TRUE = ("1", "t", "true")
+_EMPTY_LINES = re.compile(r"\n{3,}")
 
 
 class Toolkit(TypedDict):
@@ -48,6 +50,7 @@ class Toolkit(TypedDict):
     runtimes: list[str] | None  # that the NVIDIA runtime calls; None: its own choice
     config_error: str | None
     settings: dict[str, bool]  # those at its top that are true or false
+    annotation_prefixes: list[str] | None  # of the annotations that name CDI devices
     char_dev_rules: list[str]
 
 
@@ -100,6 +103,7 @@ def _toolkit(raw: Raw) -> Toolkit:
             for name, value in (document.content if document else {}).items()
             if isinstance(value, bool)
         },
+        "annotation_prefixes": _annotation_prefixes(document),
         "char_dev_rules": [
             path for path in raw.find("*/udev/rules.d/*.rules") if _has_link_rule(raw.texts[path])
         ],
@@ -130,11 +134,18 @@ def _runtimes(document: Document | None) -> list[str] | None:
     return texts(document.content, "nvidia-container-runtime", "runtimes") or None
 
 
-def _config_without_edits(raw: Raw) -> str | None:
-    """Return the configuration file as it was before this collection edited it.
+def _annotation_prefixes(document: Document | None) -> list[str] | None:
+    modes = section(document.content if document else {}, "nvidia-container-runtime", "modes")
+    found = section(modes, "cdi").get("annotation-prefixes")
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else None
 
-    Two roles can have edited it, one after the other. If somebody else has edited it since, nobody
-    can tell, and this is the file as it is.
+
+def _config_without_edits(raw: Raw) -> str | None:
+    """Return the configuration file as a removal of this collection's edits leaves it.
+
+    There can be several of them, one after the other. Where the first one was taken back and made
+    again, the second one's history has a file that is no more, and only values can be restored.
+    What somebody else has edited stays. If nobody can tell, this is the file as it is.
     """
     path = nvidia_driver.TOOLKIT_CONFIG
     content = raw.texts.get(path)
@@ -147,7 +158,12 @@ def _config_without_edits(raw: Raw) -> str | None:
         originals = {text: document_history.original(text, content) for text in left}
         last = next((text for text, original in originals.items() if original is not None), None)
         if last is None:
-            break
+            last = left[0]
+            rest = document_history.without(last, content, "toml")
+            # Where values were restored one by one, an empty line more can be left.
+            originals[last] = rest and _EMPTY_LINES.sub("\n\n", rest)
+        if originals[last] is None:
+            return content
         content = originals[last]
         left.remove(last)
     return content

@@ -104,6 +104,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
 
 
 def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
+    plan.data["is_default"] = bool(desired["default"])
     has_driver = works(node) or desired["driver_is_planned"]
     packages.plan_packages(plan, node, desired)
     device_links.plan_device_links(plan, node, has_driver=has_driver)

@@ -34,6 +34,7 @@ class Data(TypedDict, total=False):
     """What the tasks need to know, whichever engine it is."""
 
     config: Edit | None  # None: the engine is not installed yet
+    is_default: bool  # the variable asks for nvidia as the default runtime
 
 
 def text(value: object) -> str | None:

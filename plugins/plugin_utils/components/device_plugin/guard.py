@@ -21,7 +21,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import MANAGED_BY, MANAGER
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import MANAGED_BY, MANAGER
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import operators
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.manifest import (
@@ -60,6 +60,8 @@ _RULES: list[Values] = [
 _IS_NEW = "request.operation == 'CREATE'"
 # How a container names devices in the strategy volume-mounts. Nobody writes that by hand.
 _MOUNTS = "nvidia-container-devices"
+# How a pod names devices for NVIDIA's runtime, where the engine passes annotations to it.
+_ANNOTATIONS, _VENDOR = "cdi.k8s.io/", "nvidia.com/"
 _REMEDY = (
     "Request GPUs by resources.limits, or ask the admin of the cluster to exempt the namespace "
     "(device_plugin_guard_exempt_namespaces)"
@@ -194,6 +196,12 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
             _every(mounts),
             f"only the device plugin mounts {_MOUNTS}, by which a container names its GPUs. "
             f"{_REMEDY}",
+        ),
+        (
+            f"!({_IS_NEW}) || !has(object.metadata.annotations) || "
+            f"object.metadata.annotations.all(k, !k.startsWith('{_ANNOTATIONS}') || "
+            f"!object.metadata.annotations[k].contains('{_VENDOR}'))",
+            f"an annotation {_ANNOTATIONS} of the pod names GPUs. {_REMEDY}",
         ),
         (
             f"!({_IS_NEW}) || !has(object.spec.volumes) || object.spec.volumes.all(v, "

@@ -12,7 +12,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import MANAGED_BY, MANAGER
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import MANAGED_BY, MANAGER
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import options
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
     Desired,

@@ -98,6 +98,23 @@ def behave(cluster, sees=lambda node, attempt: attempt == "privileged", statuses
     return created
 
 
+def reject(cluster, refusal, *attempts):
+    """Run each pod, but let the API server reject those of these attempts."""
+    behave(cluster)
+    create = cluster.create
+
+    def created(resource, namespace, body):
+        if resource == "pods" and attempt_of(body) in attempts:
+            raise refusal
+        return create(resource, namespace, body)
+
+    cluster.create = created
+
+
+# The controls are tried whatever the attempts are.
+CONTROLLED = {"plain": "nothing", "privileged": "by_design"}
+
+
 def states(result, node="gpu-1"):
     return {name: row["state"] for name, row in result["nodes"][node]["attempts"].items()}
 
@@ -139,8 +156,9 @@ def test_gpus_in_every_container_are_nothing_that_a_policy_stops(cluster, leak):
 
 def test_a_pod_that_the_api_server_rejects_is_as_good_as_one_that_sees_nothing(cluster, leak):
     text = "pods is forbidden: ValidatingAdmissionPolicy 'metal-gpu-guard' denied request: no"
-    cluster.refusals["create", "pods"] = Refusal(403, text)
+    reject(cluster, Refusal(403, text), "pod_variable")
     result = leak("gpu-1", attempts=["pod_variable"])
+    assert states(result) == {**CONTROLLED, "pod_variable": "refused"}
     row = result["nodes"]["gpu-1"]["attempts"]["pod_variable"]
     assert (row["state"], row["message"]) == ("refused", text)
     assert result["nodes"]["gpu-1"]["state"] == "ok"
@@ -174,7 +192,7 @@ def test_a_rejection_that_has_nothing_to_do_with_gpus_proves_nothing(cluster, le
     assert {*states(result).values()} == {"unproven"}
     (found,) = result["findings"]
     reason = text.replace(' "metal-gpu-leak-x-1"', "")
-    assert f"pod_variable, volume_mount: {reason}" in found["message"]
+    assert f"pod_variable, plain, volume_mount, privileged: {reason}" in found["message"]
 
 
 @pytest.mark.parametrize(
@@ -203,8 +221,23 @@ def test_nothing_is_proven_where_every_pod_is_rejected(cluster, leak, status, te
     ],
 )
 def test_what_admission_denies_is_refused(cluster, leak, status, text):
-    cluster.refusals["create", "pods"] = Refusal(status, text)
-    assert states(leak("gpu-1", attempts=["volume_mount"])) == {"volume_mount": "refused"}
+    reject(cluster, Refusal(status, text), "volume_mount")
+    found = states(leak("gpu-1", attempts=["volume_mount"]))
+    assert found == {**CONTROLLED, "volume_mount": "refused"}
+
+
+def test_an_attempt_alone_is_not_ok_where_nothing_ran(cluster, leak):
+    """The controls are not in `attempts`. A policy that rejects every pod is no protection."""
+    cluster.refusals["create", "pods"] = Refusal(422, f'pods "x" is invalid: {POLICY}')
+    result = leak("gpu-1", attempts=["volume_mount"], fails=True)
+    assert result["nodes"]["gpu-1"]["state"] == "unproven"
+
+
+def test_an_attempt_alone_is_not_ok_where_nobody_could_see_a_gpu(cluster, leak):
+    behave(cluster, lambda node, attempt: False)
+    result = leak("gpu-1", attempts=["image_variable"], fails=True)
+    assert result["nodes"]["gpu-1"]["state"] == "unproven"
+    assert "a privileged container sees no GPU either" in result["msg"]
 
 
 def test_a_permission_that_is_missing_is_no_protection(cluster, leak):
@@ -220,7 +253,7 @@ def test_a_permission_for_ephemeral_containers_is_missing(cluster, leak):
     text = 'pods "x" is forbidden: User "jane" cannot patch resource "pods/ephemeralcontainers"'
     cluster.refusals["patch", "pods"] = Refusal(403, text)
     result = leak("gpu-1", attempts=["ephemeral_container"], fails=True)
-    assert states(result) == {"ephemeral_container": "unproven"}
+    assert states(result) == {**CONTROLLED, "ephemeral_container": "unproven"}
     (found,) = result["findings"]
     assert found["code"] == "LEAK_UNPROVEN"
     assert "cannot patch" in found["message"]
@@ -230,7 +263,7 @@ def test_an_ephemeral_container_that_is_rejected(cluster, leak):
     behave(cluster)
     cluster.refusals["patch", "pods"] = Refusal(403, "denied request: no GPUs here")
     result = leak("gpu-1", attempts=["ephemeral_container"])
-    assert states(result) == {"ephemeral_container": "refused"}
+    assert states(result) == {**CONTROLLED, "ephemeral_container": "refused"}
 
 
 PULL = {
@@ -284,7 +317,7 @@ FULL = {
 def test_what_proves_nothing(cluster, leak, attempt, status, state):
     behave(cluster, statuses={attempt: status}.items())
     result = leak("gpu-1", attempts=[attempt], fails=state != "busy")
-    assert states(result) == {attempt: state}
+    assert states(result) == {**CONTROLLED, attempt: state}
     assert result["nodes"]["gpu-1"]["attempts"][attempt]["message"]
     assert result["nodes"]["gpu-1"]["state"] == state
     codes = [one["code"] for one in result["findings"]]
@@ -307,24 +340,29 @@ def test_an_image_that_does_not_set_the_variable_asks_for_nothing(cluster, leak)
     names = ("image_variable", "runtime_class", "second_container")
     behave(cluster, statuses=dict.fromkeys([*names, "plain"], unset).items())
     result = leak("gpu-1", attempts=[*names, "plain"], fails=True)
-    assert states(result) == {**dict.fromkeys(names, "unproven"), "plain": "nothing"}
+    assert states(result) == {**CONTROLLED, **dict.fromkeys(names, "unproven")}
     assert "the image does not set NVIDIA_VISIBLE_DEVICES" in result["msg"]
 
 
 def test_a_runtime_class_that_the_engine_does_not_have(cluster, leak, monkeypatch):
     """Nothing but an event says so."""
     monkeypatch.setattr(leak_run, "_ROUND_S", 0.2)
-    cluster.when_created = lambda pod: cluster.put(
-        "events",
-        {
-            "metadata": {"name": "e", "namespace": "default"},
-            "involvedObject": {"kind": "Pod", "name": pod["metadata"]["name"]},
-            "reason": "FailedCreatePodSandBox",
-            "message": 'no runtime for "nvidia" is configured',
-        },
-    )
+    created = behave(cluster, statuses={"runtime_class": {"phase": "Pending"}}.items())
+
+    def report(pod):
+        created.append(pod)
+        if attempt_of(pod) == "runtime_class":
+            event = {
+                "metadata": {"name": "e", "namespace": "default"},
+                "involvedObject": {"kind": "Pod", "name": pod["metadata"]["name"]},
+                "reason": "FailedCreatePodSandBox",
+                "message": 'no runtime for "nvidia" is configured',
+            }
+            cluster.put("events", event)
+
+    cluster.when_created = report
     result = leak("gpu-1", attempts=["runtime_class"])
-    assert states(result) == {"runtime_class": "refused"}
+    assert states(result) == {**CONTROLLED, "runtime_class": "refused"}
 
 
 def test_time_that_is_up(cluster, leak):
@@ -361,7 +399,8 @@ def test_nodes_are_tested_in_batches(cluster, leak):
 
     def act():
         for pod in pods:
-            cluster.put("pods", {**pod, "status": status_of(pod, CLEAN)})
+            output = FOUND if attempt_of(pod) == "privileged" else CLEAN
+            cluster.put("pods", {**pod, "status": status_of(pod, output)})
         seen.append({node_of(pod) for pod in pods})
         pods.clear()
         cluster.when_watched["pods"] = act

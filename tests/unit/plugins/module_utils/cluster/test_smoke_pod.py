@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import smoke_output, smoke_pod
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    proof_pod,
+    smoke_output,
+    smoke_pod,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Request, Template
 
 SCENES = yaml.safe_load(
@@ -178,7 +182,7 @@ def test_no_runtime(message, answer):
 def test_leftover_is_what_the_manifest_says():
     pod = smoke_pod.manifest(TEMPLATE, Request("gpu-1", 2, "failed"))
     pod["metadata"]["creationTimestamp"] = "2026-11-20T10:00:00Z"
-    assert smoke_pod.parse_leftover(pod) == (
+    assert proof_pod.parse_leftover(pod) == (
         TEMPLATE.run,
         TEMPLATE.process,
         "2026-11-20T10:00:00Z",

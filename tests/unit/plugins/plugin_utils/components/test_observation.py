@@ -267,6 +267,7 @@ def test_a_gpu_node(observe, tmp_path):
             "runtimes": None,
             "config_error": None,
             "settings": {},
+            "annotation_prefixes": None,
             "char_dev_rules": ["/usr/lib/udev/rules.d/71-nvidia-dev-char.rules"],
         },
         "cdi": {

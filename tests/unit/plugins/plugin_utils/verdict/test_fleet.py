@@ -13,6 +13,13 @@ import pytest
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import table
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    CRIO,
+    plan,
+)
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    DONE as CONTAINERD,
+)
 from ansible_collections.metal.gpu.tests.unit.support.healthy import containerd_node
 
 NODE = containerd_node().observed()
@@ -87,6 +94,28 @@ def test_whether_an_image_can_choose_its_gpus(
     assert fleet.report(one)["gives_gpus_by_default"] is expected
     if found["node"]:
         assert fleet.member(one)["gives_gpus_by_default"] is expected
+
+
+@pytest.mark.parametrize("node", [CONTAINERD, CRIO], ids=["containerd", "CRI-O"])
+@pytest.mark.parametrize(("default", "expected"), [(True, True), (False, False), (None, False)])
+def test_wish_for_the_default_runtime_counts_before_it_is_there(
+    node: dict[str, Any], default: bool | None, *, expected: bool
+) -> None:
+    """Otherwise the guard would come only with the second run."""
+    made = plan("nvidia_container_runtime", node, default=default)
+    assert made["refusals"] == []
+    engine = "crio" if node is CRIO else "containerd"
+    plans = {"nvidia_container_runtime": made}
+    one = host(planned(node=node, engine=engine, plans=plans))
+    assert fleet.report(one)["gives_gpus_by_default"] is expected
+    assert fleet.member(one)["gives_gpus_by_default"] is expected
+
+
+def test_default_runtime_of_the_admin_counts_whatever_is_asked() -> None:
+    one = with_default("nvidia", "/usr/bin/nvidia-container-runtime")
+    made = plan("nvidia_container_runtime", CONTAINERD, default=False)
+    found = host({**one, "plans": {"nvidia_container_runtime": made}})
+    assert fleet.report(found)["gives_gpus_by_default"] is True
 
 
 def test_notices_that_no_role_shows() -> None:

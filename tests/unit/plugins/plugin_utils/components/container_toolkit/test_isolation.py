@@ -112,6 +112,40 @@ def test_what_this_role_has_set(settings: Any, desired: Any, expected: set[str])
 
 
 @pytest.mark.parametrize(
+    ("prefixes", "desired", "expected"),
+    [
+        pytest.param(isolation.OF_TOOLKIT, {}, {"isolate"}, id="as the package made it"),
+        pytest.param(None, {}, {"isolate"}, id="not set"),
+        pytest.param([], {}, set(), id="done"),
+        pytest.param(["acme.example/"], {}, set(), id="the admin's"),
+        pytest.param(["acme.example/"], {"envvar": "ignore"}, {"isolate"}, id="on demand"),
+        pytest.param(isolation.OF_TOOLKIT, {"envvar": "accept"}, set(), id="accepted"),
+        pytest.param(isolation.OF_TOOLKIT, {"default": True}, set(), id="the guard does it"),
+    ],
+)
+def test_annotations_under_cri_o(prefixes: Any, desired: dict[str, Any], expected: Any) -> None:
+    """CRI-O passes a pod's annotations to its runtime. containerd does not."""
+    changes = {"toolkit": {"settings": isolation.SETTINGS, "annotation_prefixes": prefixes}}
+    assert slugs(node(CRIO, OURS, changes), **desired) == expected
+    made = plan(ROLE, without_nulls(node(CRIO, OURS, changes)), **desired)
+    if expected:
+        merged = {**isolation.SETTINGS, **isolation.NO_ANNOTATIONS}
+        assert made["data"]["settings"]["merge"] == merged
+    if not desired:
+        assert slugs(node(DONE, OURS, changes)) == set()
+
+
+def test_annotations_are_those_of_the_toolkit(observe: Any, tmp_path: Path) -> None:
+    rows = RECORD["annotations"]["rows"]
+    (packaged,) = (row["value"] for row in rows if row["what"] == "annotation-prefixes")
+    assert packaged == isolation.OF_TOOLKIT
+    gives = {tuple(row["prefixes"]): row["gives"] for row in rows if "prefixes" in row}
+    assert gives == {tuple(packaged): True, (): False}
+    plant(tmp_path, {FILE: FROM_PACKAGE})
+    assert observe(Programs({}))["toolkit"]["annotation_prefixes"] == packaged
+
+
+@pytest.mark.parametrize(
     "base",
     [
         pytest.param(DONE, id="containerd"),
@@ -147,15 +181,27 @@ FROM_PACKAGE = f"""#{ENVVAR} = true
 
 [nvidia-container-runtime]
 runtimes = ["runc", "crun"]
+
+[nvidia-container-runtime.modes.cdi]
+annotation-prefixes = ["cdi.k8s.io/"]
 """
 LIST = {"nvidia-container-runtime": {"runtimes": ["/usr/libexec/crio/crun"]}}
-OF_ROLE, OF_CRIO = (EDIT["actor"], isolation.SETTINGS), (f"{EDIT['actor']}.crio", LIST)
+OF_ROLE: tuple[str, Any] = (EDIT["actor"], {**isolation.SETTINGS, **isolation.NO_ANNOTATIONS})
+OF_CRIO = (f"{EDIT['actor']}.crio", LIST)
+
+
+BACK = (EDIT["actor"], None)  # the role takes its settings back
 
 
 @pytest.mark.parametrize(
     ("edits", "before", "after", "goes"),
     [
         pytest.param([OF_ROLE], "", "", True, id="as the package made it"),
+        pytest.param([OF_ROLE, OF_CRIO, BACK], "", "", True, id="taken back"),
+        pytest.param([OF_ROLE, OF_CRIO, BACK, OF_ROLE], "", "", True, id="taken back and again"),
+        pytest.param(
+            [OF_ROLE, OF_CRIO, BACK, OF_ROLE], "", "x = 1\n", False, id="the admin's after these"
+        ),
         pytest.param([OF_ROLE, OF_CRIO], "", "", True, id="both edits for CRI-O"),
         pytest.param([OF_CRIO, OF_ROLE], "", "", True, id="the other way round"),
         pytest.param([OF_ROLE], "x = 1\n", "", False, id="the admin's before ours"),
@@ -167,14 +213,18 @@ def test_the_teardown_removes_only_the_file_of_the_package(
     observe: Any, tmp_path: Path, edits: list[Any], before: str, after: str, goes: bool
 ) -> None:
     content = before + FROM_PACKAGE
+    pasts: dict[str, history.History] = {}
     for actor, merged in edits:
-        wanted = documents.Edits(merge=merged)
-        written = history.change(content, "toml", wanted)
-        past = history.extend(None, content, "toml", written=written)
-        name = document_history_files.file_name(FILE, actor)
-        place = f"{document_history_files.DIRECTORY}/{name}"
-        plant(tmp_path, {place: history.remember(past)})
+        if merged is None:
+            content = history.restore(content, "toml", pasts.pop(actor)) or ""
+            continue
+        written = history.change(content, "toml", documents.Edits(merge=merged))
+        assert written
+        pasts[actor] = history.extend(None, content, "toml", written=written)
         content = written
+    for actor, past in pasts.items():
+        name = document_history_files.file_name(FILE, actor)
+        plant(tmp_path, {f"{document_history_files.DIRECTORY}/{name}": history.remember(past)})
     plant(tmp_path, {FILE: after + content})
     observed = observe(Programs({}))
     found = node(DONE, OURS, {"toolkit": {"config_sha256": observed["toolkit"]["config_sha256"]}})
@@ -182,7 +232,7 @@ def test_the_teardown_removes_only_the_file_of_the_package(
     entry = {"version": "1.20.1-1", "before": None, "config_sha256": digest}
     found["ours"]["packages"][ROLE]["packages"]["nvidia-container-toolkit-base"] = entry
     found["ours"]["edits"] = [*found["ours"]["edits"], *observed["ours"]["edits"]]
-    assert len(observed["ours"]["edits"]) == len(edits)
+    assert len(observed["ours"]["edits"]) == len(pasts)
     made = plan(ROLE, without_nulls(found), state="absent")
     assert made["refusals"] == []
     assert (FILE in made["data"].get("files", [])) is goes

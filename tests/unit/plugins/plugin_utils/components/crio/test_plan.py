@@ -73,7 +73,7 @@ DONE = merge(
                 "runtime_files": {"nvidia": [DROP_IN]},
             },
         ),
-        "toolkit": {"runtimes": [CRUN, RUNC]},
+        "toolkit": {"runtimes": [CRUN, RUNC], "annotation_prefixes": []},
         "ours": load("done")["ours"],
     },
 )

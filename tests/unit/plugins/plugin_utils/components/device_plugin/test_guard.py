@@ -286,6 +286,15 @@ def test_values_that_are_let_through_mean_nothing() -> None:
     assert "A container may leave it out, or set it to void" in rule["message"]
 
 
+def test_an_annotation_that_names_devices_of_others_is_none_of_ours() -> None:
+    """CDI has annotations of all vendors; only their values say whose devices they are."""
+    _mutation, validation = guards()
+    (rule,) = (one for one in validation["validations"] if "annotation" in one["message"])
+    (row,) = (row for row in RECORD["requests"]["rows"] if row["what"] == "annotation")
+    assert f"!k.startsWith('{row['value']}')" in rule["expression"]
+    assert ".contains('nvidia.com/')" in rule["expression"]
+
+
 def test_a_claim_of_a_dra_driver_is_a_request() -> None:
     _mutation, validation = guards()
     (rule,) = (one for one in validation["validations"] if "RuntimeClass" in one["message"])
