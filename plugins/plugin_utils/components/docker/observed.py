@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils import mappings
@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
     parse_version,
     release,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import unread
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import BYTE_ORDER_MARK
@@ -66,6 +67,7 @@ class Running(Container):
     of_pod: bool
     ephemeral: bool
     noted: bool
+    gpus_by_hook: bool
 
 
 class CriDockerd(TypedDict):
@@ -97,6 +99,7 @@ class Docker(Program):
     socket_active: bool
     needs_reload: bool
     changed_since_start: list[str]
+    unread: unread.Unread
     program: Starter | None
     flags_source: str | None
     flags: list[FlagData]
@@ -216,6 +219,7 @@ def _docker(raw: Raw) -> Docker:
         "socket_active": bool(raw.is_active(docker.SOCKET)),
         "needs_reload": raw.needs_reload(docker.UNIT),
         "changed_since_start": raw.changed_since_start(docker.UNIT, _hooks(version)),
+        "unread": unread.observe(raw, setup.path),
         "program": _starter(service),
         "flags_source": service["source"],
         "flags": service["flags"],
@@ -226,7 +230,7 @@ def _docker(raw: Raw) -> Docker:
         "live_restore": docker.live_restore(document.content, info) if installed else None,
         "data_root": docker.data_root(document.content, flags, info) if installed else None,
         "storage_driver": docker.storage_driver(document.content, info) if installed else None,
-        "containers": _running(raw),
+        "containers": _running(raw, _hook_drivers(raw, version, effective)),
         "made_with": _made_with(raw),
         "interrupted": _interrupted(raw, answers=bool(info)),
         "record_error": raw.read_error(docker.RECORD) or _record(raw).error,
@@ -267,7 +271,21 @@ def _config(raw: Raw, setup: _Setup, source: str | None, *, has_version: bool) -
     }
 
 
-def _running(raw: Raw) -> list[Running]:
+def _hook_drivers(
+    raw: Raw, version: str | None, effective: docker.Effective | None
+) -> tuple[str, ...]:
+    """Return the drivers of requests for GPUs that use the hook of NVIDIA's runtime."""
+    late = raw.changed_since_start(docker.UNIT, [docker.CDI_HOOK])
+    prefers_cdi = (
+        release(version or "") >= _CDI_HOOK_SINCE
+        and bool(effective and effective.cdi_enabled)
+        and docker.CDI_HOOK in raw.modified
+        and not late
+    )
+    return (docker.HOOK_DRIVER,) if prefers_cdi else (docker.GPU_DRIVER, docker.HOOK_DRIVER)
+
+
+def _running(raw: Raw, hook_drivers: Collection[str]) -> list[Running]:
     configs = docker.parse_host_configs(raw.stdout("docker_host_config"))
     noted = _noted(raw)
     return [
@@ -277,6 +295,8 @@ def _running(raw: Raw) -> list[Running]:
             "of_pod": container.is_of_pod,
             "ephemeral": container.id in configs and configs[container.id].ephemeral,
             "noted": container.id in noted,
+            "gpus_by_hook": container.id in configs
+            and any(driver in hook_drivers for driver in configs[container.id].gpu_drivers),
         }
         for container in docker.parse_ps(raw.stdout("docker_ps"))
         if container.running

@@ -78,6 +78,7 @@ def plan_proxy(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) 
     }
     plan.data["proxy"] = {"path": own_files.DOCKER_PROXY, "block": _block(wanted)}
     if ours == {name: _sha256(value) for name, value in wanted.items()}:
+        _plan_unread(plan, node, desired, [*ours])
         return
     names = ", ".join(wanted) or "no proxy"
     if not is_new and engine["running"] and not desired["restart_ok"]:
@@ -89,6 +90,18 @@ def plan_proxy(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) 
     if not is_new and engine["running"]:
         plan.step(RESTART, "Docker reads it only when it starts; docker_ce_restart_ok is true")
         notice_reload(plan, node, RESTART)
+
+
+def _plan_unread(plan: Plan[Data], node: Node, desired: Desired, names: list[str]) -> None:
+    """Plan the restart that an interrupted run has not done."""
+    engine = node["engines"]["docker"]
+    if not (engine["running"] and engine["unread"]["proxy"]):
+        return
+    if not desired["restart_ok"]:
+        plan.notice("DOCKER_OPTIONS_WAIT", keys=", ".join(names))
+        return
+    plan.step(RESTART, f"{own_files.DOCKER_PROXY} changed after Docker started")
+    notice_reload(plan, node, RESTART)
 
 
 def plan_no_proxy(plan: Plan[Data], node: Node) -> None:

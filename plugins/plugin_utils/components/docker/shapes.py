@@ -53,6 +53,7 @@ class Data(PackageData, total=False):
     options: Edit  # of daemon.json
     options_first: bool  # before Docker is installed, which then starts with them
     options_program: str | None  # checks them; None: nothing can
+    options_unread: bool  # an interrupted run has written others, which Docker has not read
     option_edits: list[str]
     expected: Expected
     proxy: File
