@@ -62,8 +62,8 @@ GPU_HOOK = "/usr/bin/nvidia-container-runtime-hook"
 # From 29.2 on, Docker uses CDI for it if it finds this file when it starts.
 CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
 
-# Drivers of a container's request for GPUs. The first one uses CDI or the hook. A request that names
-# no driver gets it, too. The others are asked for by name only.
+# Drivers of a container's request for GPUs. The first one uses CDI or the hook, and a request that
+# names no driver gets it, too. The others are asked for by name only.
 GPU_DRIVER, HOOK_DRIVER, CDI_DRIVER = "nvidia", "nvidia.runtime-hook", "nvidia.cdi"
 GPU_DRIVERS = (GPU_DRIVER, HOOK_DRIVER, CDI_DRIVER)
 _GPU_CAPABILITIES = frozenset({"gpu", "nvidia"})

@@ -16,7 +16,10 @@ from typing import NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import data, settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import Docker
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import ROLE
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import (
+    PACKAGE,
+    ROLE,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
     Data,
     Desired,
@@ -179,7 +182,7 @@ def plan_no_options(plan: Plan[Data], node: Node) -> None:
     plan.data["option_edits"] = paths
     plan.step(RESTORE, f"this role changed {', '.join(paths)}" if paths else None)
     ours = _ours(node)
-    if ours and not plan.data.get("packages") and node["engines"]["docker"]["running"]:
+    if ours and PACKAGE not in plan.data["packages"] and node["engines"]["docker"]["running"]:
         plan.notice("DOCKER_OPTIONS_OLD", keys=", ".join(map(_text, ours)))
 
 

@@ -56,6 +56,8 @@ class Data(PackageData, total=False):
     options_unread: bool  # an interrupted run has written others, which Docker has not read
     option_edits: list[str]
     expected: Expected
-    proxy: File
+    proxy: File  # the drop-in
+    proxy_values: File
+    proxy_files: list[str]  # those of the two that exist
     users: list[str]
     cri_dockerd_url: str | None

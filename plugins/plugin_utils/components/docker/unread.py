@@ -24,7 +24,7 @@ class Unread(TypedDict):
 
     set: list[list[str]]  # key paths of daemon.json
     removed: list[list[str]]
-    proxy: bool  # the drop-in, which Docker reads only at its start
+    proxy: bool  # the drop-in and its values, which Docker reads only at its start
 
 
 def observe(raw: Raw, config: str) -> Unread:
@@ -39,8 +39,10 @@ def observe(raw: Raw, config: str) -> Unread:
     return {
         "set": [change["key"] for change in changes if change["after"] is not None],
         "removed": [change["key"] for change in changes if change["after"] is None],
-        "proxy": bool(raw.changed_since_start(docker.UNIT, [own_files.DOCKER_PROXY]))
-        and own_files.DOCKER_PROXY in raw.own_files,
+        "proxy": any(
+            path in raw.own_files
+            for path in raw.changed_since_start(docker.UNIT, own_files.OF_DOCKER_PROXY)
+        ),
     }
 
 

@@ -39,8 +39,8 @@ HISTORY = "{}/{}".format(
     document_history_files.file_name(PATH, actor("docker_ce")),
 )
 PROXY = (
-    "# BEGIN managed by Ansible, role metal.gpu.docker_ce\n[Service]\n"
-    "Environment=HTTP_PROXY=http://p\n# END managed by Ansible, role metal.gpu.docker_ce\n"
+    "# BEGIN managed by Ansible, role metal.gpu.docker_ce\n"
+    "HTTP_PROXY=http://p\n# END managed by Ansible, role metal.gpu.docker_ce\n"
 )
 BEFORE = '{"debug": true, "labels": ["a"]}'
 WRITTEN = '{"labels": ["b"], "log-opts": {"max-size": "1m"}}'
@@ -78,7 +78,9 @@ def test_the_actor_is_that_of_the_role() -> None:
     ],
 )  # fmt: skip
 def test_what_docker_has_not_read(observe, tmp_path, started_s, changed_s, expected):
-    texts = {PATH: WRITTEN, HISTORY: STORED, own_files.DOCKER_PROXY: PROXY}
+    texts = {PATH: WRITTEN, HISTORY: STORED, own_files.DOCKER_PROXY_VALUES: PROXY}
+    unit_text = f"[Service]\nEnvironmentFile=-{own_files.DOCKER_PROXY_VALUES}\n"
+    texts |= {own_files.DOCKER_PROXY: unit_text, "/usr/lib/systemd/system/docker.service": ""}
     plant(tmp_path, texts)
     assert observed(observe, unit(started_s, changed_s)) == expected
 
@@ -171,7 +173,7 @@ def test_proxy_that_docker_has_not_read(
 ) -> None:
     value = "http://p"
     digest = sha256(value.encode()).hexdigest()
-    found = {"HTTP_PROXY": {"file": own_files.DOCKER_PROXY, "sha256": digest}}
+    found = {"HTTP_PROXY": {"file": own_files.DOCKER_PROXY_VALUES, "sha256": digest}}
     changed = docker(proxy=found, unread={**NOTHING, "proxy": True}, running=running)
     made = planned(changed, proxy={"http": value}, restart_ok=restart)
     assert steps(made) == expected
