@@ -61,6 +61,7 @@ PURGE_SCRIPT = f"{DEFAULT_DATA_ROOT}/nuke-graph-directory.sh"
 GPU_HOOK = "/usr/bin/nvidia-container-runtime-hook"
 # From 29.2 on, Docker uses CDI for it if it finds this file when it starts.
 CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
+CDI_HOOK_SINCE = (29, 2)
 
 # Drivers of a container's request for GPUs. The first one uses CDI or the hook, and a request that
 # names no driver gets it, too. The others are asked for by name only.

@@ -29,10 +29,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     settings as docker_keys,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.containers import (
     Container,
-    Docker,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import Docker
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import (
     OURS,
     PACKAGE,
