@@ -1363,6 +1363,12 @@ gpu_node:
                 That is the program of the container toolkit that C(docker run --gpus) needs.
               type: list
               elements: str
+            unread:
+              description: >-
+                What P(metal.gpu.docker_ce#role) has written since systemd last started or
+                reloaded Docker. C(set) and C(removed) are key paths of C(config). C(proxy) is
+                whether its drop-in with the proxy is newer than the start of Docker.
+              type: dict
             program:
               description: The C(path) of the program in its unit, and the C(file) that contains it.
               type: dict
@@ -1433,7 +1439,9 @@ gpu_node:
               description: >-
                 Running containers, with C(id) and C(name). The kubelet created those that are
                 C(of_pod). Docker removes an C(ephemeral) container when it exits. A C(noted)
-                container ran when P(metal.gpu.docker_ce#role) started to replace Docker.
+                container ran when P(metal.gpu.docker_ce#role) started to replace Docker. One with
+                C(gpus_by_hook) has requested GPUs, as by C(--gpus), and has got them by the hook of
+                NVIDIA's runtime.
               type: list
               elements: dict
             made_with:
@@ -1631,6 +1639,10 @@ gpu_node:
           socket_active: true
           needs_reload: false
           changed_since_start: []
+          unread:
+            set: []
+            removed: []
+            proxy: false
           program:
             path: /usr/bin/dockerd
             file: /usr/lib/systemd/system/docker.service
@@ -1673,6 +1685,7 @@ gpu_node:
               of_pod: false
               ephemeral: false
               noted: false
+              gpus_by_hook: false
           made_with:
             runc: [registry]
           interrupted: []

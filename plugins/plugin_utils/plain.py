@@ -4,7 +4,8 @@
 """Convert Ansible's data types to plain Python types.
 
 Ansible marks texts that come from nodes by subclasses of `str`. Before ansible-core 2.19, libyaml
-rejects such subclasses. Since 2.19, containers render their templates only on access.
+rejects such subclasses. Since 2.19, numbers have marks, too, which YAML does not accept, and
+containers render their templates only on access.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ def plain(value: Any) -> Any:
     """Return a copy without marks."""
     if isinstance(value, str):
         return str.__str__(value)  # its own `__str__` may return the marked text
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, Mapping):
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

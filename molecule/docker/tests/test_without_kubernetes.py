@@ -17,6 +17,13 @@ import footprint
 import leaks
 import pytest
 
+PLUGIN = "docker-compose-plugin"
+RECORD = "/var/lib/metal-gpu/packages/docker_ce.json"
+OPTIONS = {
+    "docker_ce_users": ["admin"],
+    "docker_ce_daemon_options": {"log-driver": "local"},
+    "docker_ce_proxy": {"http": "http://127.0.0.1:3128"},
+}
 CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
 
 
@@ -31,16 +38,17 @@ def playbook(laboratory: Any, tmp_path: Path) -> str:
 
 
 def test_docker_run_has_gpus(laboratory, playbook):
-    options = ("--limit=gpu-2", "--extra-vars", json.dumps({"docker_ce_users": ["admin"]}))
+    options = ("--limit=gpu-2", "--extra-vars", json.dumps(OPTIONS))
     run = laboratory.playbook(playbook, *options)
     assert run.returncode == 0
     host = laboratory.host("gpu-2")
     assert "docker" in host.check_output("id -nG admin").split()
     seen = host.check_output("docker run --rm --gpus all --entrypoint nvidia-smi %s -L", CUDA)
     assert len(set(re.findall(r"GPU-[0-9a-f-]{36}", seen))) == laboratory.gpu_count["gpu-2"]
-    assert (
-        json.loads(host.check_output("docker info --format '{{json .DefaultRuntime}}'")) == "runc"
-    )
+    engine = json.loads(host.check_output("docker info --format '{{json .}}'"))
+    assert engine["DefaultRuntime"] == "runc"
+    # A new Docker starts with its options and its proxy.
+    assert (engine["LoggingDriver"], engine["HttpProxy"]) == ("local", "http://127.0.0.1:3128")
 
     again = laboratory.playbook(playbook, *options)
     assert "gpu-2" in again.unchanged
@@ -52,3 +60,34 @@ def test_image_that_asks_for_gpus_gets_none(laboratory):
     assert run.returncode == 0
     attempts = ("image_variable", "pod_variable", "plain", "volume_mount")
     assert found == {"gpu-2": {**dict.fromkeys(attempts, "nothing"), "privileged": "by design"}}
+
+
+def test_additional_packages_are_those_of_who_installed_them(laboratory, playbook):
+    host = laboratory.host("gpu-2")
+    more = json.dumps({**OPTIONS, "docker_ce_packages": [PLUGIN]})
+    options = ("--limit=gpu-2", "--extra-vars", more)
+    host.check_output("DEBIAN_FRONTEND=noninteractive apt-get install --yes %s", PLUGIN)
+    assert "gpu-2" in laboratory.playbook(playbook, *options).unchanged
+    assert PLUGIN not in host.file(RECORD).content_string
+    assert PLUGIN not in host.check_output("apt-mark showhold").split()
+
+    host.check_output("DEBIAN_FRONTEND=noninteractive apt-get purge --yes %s", PLUGIN)
+    run = laboratory.playbook(playbook, *options)
+    assert run.returncode == 0
+    assert host.package(PLUGIN).is_installed
+    assert PLUGIN in host.file(RECORD).content_string
+    assert {PLUGIN, "docker-ce"} <= {*host.check_output("apt-mark showhold").split()}
+    assert "gpu-2" in laboratory.playbook(playbook, *options).unchanged
+
+
+def test_all_of_it_goes(laboratory, playbook):
+    host = laboratory.host("gpu-2")
+    run = laboratory.playbook(
+        "metal.gpu.teardown", "--limit=gpu-2", "--extra-vars=teardown_engine=true"
+    )
+    assert run.returncode == 0
+    packages = host.check_output("dpkg-query --show")
+    assert PLUGIN not in packages
+    assert "docker-ce" not in packages
+    paths = ("/etc/docker/daemon.json", "/etc/systemd/system/docker.service.d", RECORD)
+    assert [path for path in paths if host.file(path).exists] == []

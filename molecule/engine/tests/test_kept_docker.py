@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import pytest
-from scenes import ADMINS_SERVICE
+from scenes import started
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 # docker.io of Debian 13 and 12, with what they get for GPUs. 20.10 has no CDI.
@@ -22,16 +21,6 @@ CDI = {"gpu-2": {"features": {"cdi": True}}, "gpu-3": {}}
 def kept(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
-
-
-def started(host: Any) -> list[str]:
-    """Return when Docker and the admin's container started."""
-    commands = (
-        "systemctl show --value -p ActiveEnterTimestampMonotonic docker.service",
-        "docker inspect --format '{{.Id}} {{.State.StartedAt}} {{.State.Status}}' "
-        + ADMINS_SERVICE,
-    )
-    return [host.check_output(command) for command in commands]
 
 
 def test_option_is_in_force_or_waits(laboratory, kept):

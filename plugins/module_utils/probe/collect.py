@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 # Properties of units: those that are sent to the controller, and those that may contain secrets.
 STATE = (
     *("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState"),
-    *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen"),
+    *("ActiveEnterTimestampMonotonic", "StateChangeTimestampMonotonic"),
+    *("NeedDaemonReload", "Listen"),
 )
 COMMAND = ("Names", "MainPID", "ControlGroup", "ExecStart", "Environment", "EnvironmentFiles")
 

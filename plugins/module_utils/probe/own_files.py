@@ -33,7 +33,11 @@ DRIVER_PIN = "/etc/apt/preferences.d/metal-gpu-nvidia-driver.pref"
 CHAR_DEV_RULE = "/etc/udev/rules.d/71-metal-gpu-char-dev.rules"
 CDI_DROP_IN = "/etc/systemd/system/nvidia-cdi-refresh.service.d/metal-gpu.conf"
 FABRIC_DROP_IN = "/etc/systemd/system/nvidia-fabricmanager.service.d/metal-gpu.conf"
+# systemd shows the settings of a unit to every user, but not the content of an environment file. It
+# ignores files in this folder that do not end in .conf.
 DOCKER_PROXY = "/etc/systemd/system/docker.service.d/metal-gpu-proxy.conf"
+DOCKER_PROXY_VALUES = "/etc/systemd/system/docker.service.d/metal-gpu-proxy.env"
+OF_DOCKER_PROXY = (DOCKER_PROXY, DOCKER_PROXY_VALUES)
 KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
 
 # The first line of a block, as in the tasks of the roles. Lines outside a block are the admin's.

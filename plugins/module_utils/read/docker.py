@@ -35,7 +35,10 @@ INFO = ("docker", "info", "--format={{json .}}")
 # Engines before 20.10 have no {{.State}}.
 PS_FORMAT = "{{.ID}}\t{{.Names}}\t{{.Status}}\t{{.Mounts}}"
 PS = ("docker", "ps", "--all", "--no-trunc", f"--format={PS_FORMAT}")
-HOST_CONFIG_FORMAT = "{{.Id}}\t{{.HostConfig.AutoRemove}}\t{{.HostConfig.Runtime}}"
+HOST_CONFIG_FORMAT = (
+    "{{.Id}}\t{{.HostConfig.AutoRemove}}\t{{.HostConfig.Runtime}}"
+    "\t{{json .HostConfig.DeviceRequests}}"
+)
 HOST_CONFIG = ("docker", "inspect", f"--format={HOST_CONFIG_FORMAT}")
 
 # Engines that users run without root, and engines that snapd installed.
@@ -58,6 +61,13 @@ PURGE_SCRIPT = f"{DEFAULT_DATA_ROOT}/nuke-graph-directory.sh"
 GPU_HOOK = "/usr/bin/nvidia-container-runtime-hook"
 # From 29.2 on, Docker uses CDI for it if it finds this file when it starts.
 CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
+CDI_HOOK_SINCE = (29, 2)
+
+# Drivers of a container's request for GPUs. The first one uses CDI or the hook, and a request that
+# names no driver gets it, too. The others are asked for by name only.
+GPU_DRIVER, HOOK_DRIVER, CDI_DRIVER = "nvidia", "nvidia.runtime-hook", "nvidia.cdi"
+GPU_DRIVERS = (GPU_DRIVER, HOOK_DRIVER, CDI_DRIVER)
+_GPU_CAPABILITIES = frozenset({"gpu", "nvidia"})
 
 # Go reads them in capitals and in small letters.
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
@@ -101,6 +111,7 @@ class HostConfig(NamedTuple):
 
     ephemeral: bool  # Docker removes it when it exits
     runtime: str
+    gpu_drivers: tuple[str, ...]  # of its requests for NVIDIA's GPUs, such as by --gpus
 
 
 class Effective(NamedTuple):
@@ -190,7 +201,34 @@ def parse_ps(stdout: str) -> tuple[Container, ...]:
 def parse_host_configs(stdout: str) -> dict[str, HostConfig]:
     """Parse the output of HOST_CONFIG, keyed by the id of the container."""
     rows = (line.split("\t") for line in stdout.splitlines())
-    return {row[0]: HostConfig(row[1] == "true", row[2]) for row in rows if len(row) == 3}
+    return {
+        row[0]: HostConfig(row[1] == "true", row[2], _gpu_drivers(row[3]))
+        for row in rows
+        if len(row) == 4
+    }
+
+
+def _gpu_drivers(requests: str) -> tuple[str, ...]:
+    """Return the drivers that a container's requests name; a request without one gets `nvidia`."""
+    try:
+        found = json.loads(requests)
+    except (ValueError, RecursionError):
+        return ()
+    # A container has requests for GPUs of other vendors, too, and of CDI by its name.
+    drivers = (
+        text(one, "Driver") or (GPU_DRIVER if _asks_for_gpus(one) else "")
+        for one in (found if isinstance(found, list) else [])
+        if isinstance(one, dict)
+    )
+    return tuple(driver for driver in drivers if driver in GPU_DRIVERS)
+
+
+def _asks_for_gpus(request: Mapping[str, object]) -> bool:
+    """Return whether one of the sets of capabilities, any of which is enough, is of NVIDIA's."""
+    sets = request.get("Capabilities")
+    return isinstance(sets, list) and any(
+        isinstance(one, list) and _GPU_CAPABILITIES.intersection(map(str, one)) for one in sets
+    )
 
 
 def has_v1(packages: Mapping[str, str], units: Mapping[str, Mapping[str, str]]) -> bool:

@@ -126,7 +126,19 @@ def parse_environment_files(unit: Mapping[str, str]) -> list[str]:
 
 def seconds_active(unit: Mapping[str, str], uptime_s: float) -> float | None:
     """Return for how many seconds a unit has been active; None if it is not."""
-    since = unit.get("ActiveEnterTimestampMonotonic", "")
+    return _seconds_since(unit, "ActiveEnterTimestampMonotonic", uptime_s)
+
+
+def seconds_unchanged(unit: Mapping[str, str], uptime_s: float) -> float | None:
+    """Return for how many seconds systemd has neither started nor reloaded an active unit.
+
+    A reload changes the state of a unit, and back.
+    """
+    return _seconds_since(unit, "StateChangeTimestampMonotonic", uptime_s)
+
+
+def _seconds_since(unit: Mapping[str, str], event: str, uptime_s: float) -> float | None:
+    since = unit.get(event, "")
     if unit.get("ActiveState") != "active" or not _MICROSECONDS.fullmatch(since):
         return None
     return uptime_s - int(since) / 1e6

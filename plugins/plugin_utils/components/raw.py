@@ -138,6 +138,13 @@ class Raw:
             return []
         return self.written_after(self.clock["uptime"] - active_s, patterns)
 
+    def changed_since_reload(self, unit: str, patterns: Iterable[str]) -> list[str]:
+        """Return which files were written after systemd last started or reloaded a unit."""
+        active_s = systemd.seconds_unchanged(self.units.get(unit, {}), self.clock["uptime"])
+        if active_s is None:
+            return []
+        return self.written_after(self.clock["uptime"] - active_s, patterns)
+
     def written_after(self, since_boot_s: float, patterns: Iterable[str]) -> list[str]:
         """Return which files were written later than this, in seconds since the boot."""
         wanted, now = tuple(patterns), self.clock["now"]

@@ -181,6 +181,22 @@ def summarize(path: str, stored: str, content: str | None) -> Summary:
     return Summary(tuple(changes(original, written)), untouched)
 
 
+def last_changes(path: str, stored: str, content: str | None) -> tuple[Change, ...]:
+    """Return what the last edit of a stored history changed; empty if that is unknown."""
+    try:
+        history = recall(stored, content)
+        language = (history and history.language) or documents.language_of(path)
+        if history is None or language is None:
+            return ()
+        before, written = (
+            documents.read(text, language).content
+            for text in (history.before or "", history.written)
+        )
+    except DocumentError:
+        return ()
+    return tuple(changes(before, written))
+
+
 def original(stored: str, content: str | None) -> str | None:
     """Return the file without an actor's edits; None if somebody else has edited it since."""
     try:

@@ -60,7 +60,8 @@ def groups(
             yield Group(f"containerd-{suite}", f"docker/{suite}", (package,))
         if parts.DOCKER in wanted:
             both = packages.docker(programs["docker"], programs["docker-cli"], suite)
-            yield Group(f"docker-{suite}", f"docker/{suite}", tuple(both))
+            plugin = packages.compose(suite)
+            yield Group(f"docker-{suite}", f"docker/{suite}", (*both, plugin))
     if parts.CRI_DOCKERD in wanted:
         yield Group("cri-dockerd", "cri-dockerd", (packages.cri_dockerd(programs["cri-dockerd"]),))
     if parts.CRIO in wanted:

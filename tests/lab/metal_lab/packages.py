@@ -22,6 +22,7 @@ from metal_lab.versions import (
     CRI_DOCKERD,
     CRIO,
     DOCKER,
+    DOCKER_COMPOSE,
     KUBERNETES,
     SUBNET_MANAGER,
 )
@@ -78,6 +79,15 @@ def docker(
         Subject("docker-ce-cli", version, repositories),
         "Docker CLI: the open-source application container engine",
         binaries=programs(command_line, "docker"),
+    )
+
+
+def compose(suite: str) -> Package:
+    """Return the plugin of the command line, which upstream versions and publishes by itself."""
+    return recorded(
+        Subject("docker-compose-plugin", DOCKER_COMPOSE, (f"docker-{suite}",)),
+        "placeholder without the plugin: the laboratory starts no compositions",
+        binaries={"/usr/libexec/docker/cli-plugins/docker-compose": EMPTY},
     )
 
 

@@ -9,6 +9,7 @@ KUBERNETES = "1.37.1"
 CONTAINERD = "2.4.2"
 RUNC = "1.5.2"  # from containerd's script/setup/runc-version
 DOCKER = "29.8.1"
+DOCKER_COMPOSE = "5.1.4"
 MOBY = "2.0.0-beta.24"  # the daemon's module of that release: see its releases/versions.yaml
 CRI_DOCKERD = "0.4.3"
 CRIO = "1.36.3"

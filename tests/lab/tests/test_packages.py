@@ -114,11 +114,13 @@ def test_pools_hold_the_packages_of_upstream() -> None:
             "containerd.io=2.4.2-1~debian.12~bookworm",
             "docker-ce-cli=5:29.8.1-1~debian.12~bookworm",
             "docker-ce=5:29.8.1-1~debian.12~bookworm",
+            "docker-compose-plugin=5.1.4-1~debian.12~bookworm",
         ],
         "docker/trixie": [
             "containerd.io=2.4.2-1~debian.13~trixie",
             "docker-ce-cli=5:29.8.1-1~debian.13~trixie",
             "docker-ce=5:29.8.1-1~debian.13~trixie",
+            "docker-compose-plugin=5.1.4-1~debian.13~trixie",
         ],
         "cri-dockerd": ["cri-dockerd=0.4.3~3-0~debian-bookworm"],
         "cri-o": ["cri-o=1.36.3-1.1"],

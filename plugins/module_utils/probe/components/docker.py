@@ -92,7 +92,7 @@ PROBE = Probe(
         "docker_snap": docker.SNAP_PATTERNS,
     },
     programs=("dockerd", "docker", "cri-dockerd"),
-    own_files={own_files.DOCKER_PROXY: "docker_ce"},
+    own_files=dict.fromkeys(own_files.OF_DOCKER_PROXY, "docker_ce"),
     read=_read,
     values=_values,
     times=_times,

@@ -45,6 +45,7 @@ def _users(node: Node) -> Iterator[str]:
     has_docker = docker["cgroup_driver"] == _SYSTEMD
     if has_docker:
         yield from docker["made_with"].get(runtime.NAME, ())
+        yield from (one["name"] for one in docker["containers"] if one["gpus_by_hook"])
     by_docker = has_docker and docker["default_runtime"] == runtime.NAME
     ours = containerd["runtimes"].get(runtime.NAME)
     # Without CDI, a pod that names the runtime by its RuntimeClass has its GPUs by the hook, too.

@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
     Desired,
     Values,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 
 CONFIG, ENV, AFFINITY, ARGS = (
     f"device_plugin_{name}" for name in ("config", "env", "affinity", "args")
@@ -124,7 +125,7 @@ def _env(env: Values) -> Iterator[str]:
 
 def text_of(config: Values) -> str:
     """Return the text of the configuration file."""
-    whole = {"version": _VERSION, **config}
+    whole = plain({"version": _VERSION, **config})
     return yaml.safe_dump(whole, sort_keys=False, default_flow_style=False)
 
 

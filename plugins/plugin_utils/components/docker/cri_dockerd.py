@@ -29,7 +29,7 @@ START = Step("start_cri_dockerd", "Start cri-dockerd")
 TRANSACTIONS = (INSTALL, HOLD)
 STEPS = (INSTALL, HOLD, START)
 
-_PACKAGE = "cri-dockerd"
+PACKAGE = "cri-dockerd"
 _URL = "cri-dockerd (docker_ce_cri_dockerd_url)"
 
 
@@ -53,10 +53,10 @@ def plan_cri_dockerd(plan: Plan[Data], node: Node, desired: Desired) -> None:
             plan.refuse("URL_INVALID", what=_URL, error=error)
         elif not desired["cri_dockerd_checksum"]:
             plan.refuse("CRI_DOCKERD_MISSING", endpoint=endpoint, url=url)
-        packages.OURS.record(plan, node, {_PACKAGE: ""})
+        packages.OURS.record(plan, node, {PACKAGE: ""})
         plan.step(INSTALL, f"the kubelet is configured for {endpoint}")
-    if not found["installed"] or _PACKAGE in packages.OURS.of_role(node):
-        plan.step(HOLD, hold_reason(node, [_PACKAGE]))
+    if not found["installed"] or PACKAGE in packages.OURS.of_role(node):
+        plan.step(HOLD, hold_reason(node, [PACKAGE]))
     if not found["running"] or not found["enabled"]:
         plan.step(START, f"the kubelet is configured for {endpoint}")
 

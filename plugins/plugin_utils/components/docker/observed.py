@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is observed about Docker, cri-dockerd, and the remains of nvidia-docker v1. No I/O."""
+"""What is observed about Docker and cri-dockerd. No I/O."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
     parse_version,
     release,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import containers, unread
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import BYTE_ORDER_MARK
@@ -27,8 +28,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Do
 # Docker skips the mark from this version on, and also reads UTF-16 with one.
 _MARK_SINCE = (23, 0)
 _UTF_16 = "\ufffd\ufffd"  # its mark, read as UTF-8
-# From this version on, `docker run --gpus` uses CDI if Docker finds this program when it starts.
-_CDI_HOOK_SINCE = (29, 2)
 
 
 class Config(TypedDict):
@@ -53,21 +52,6 @@ class Starter(TypedDict):
     file: str
 
 
-class Container(TypedDict):
-    """A container."""
-
-    id: str
-    name: str
-
-
-class Running(Container):
-    """A running container."""
-
-    of_pod: bool
-    ephemeral: bool
-    noted: bool
-
-
 class CriDockerd(TypedDict):
     """cri-dockerd, which lets a kubelet use Docker."""
 
@@ -76,14 +60,6 @@ class CriDockerd(TypedDict):
     running: bool | None
     enabled: bool
     socket: str | None
-
-
-class V1(TypedDict):
-    """Remains of nvidia-docker v1."""
-
-    unit: bool
-    volumes: list[str]
-    containers: list[Container]
 
 
 class Docker(Program):
@@ -97,6 +73,7 @@ class Docker(Program):
     socket_active: bool
     needs_reload: bool
     changed_since_start: list[str]
+    unread: unread.Unread
     program: Starter | None
     flags_source: str | None
     flags: list[FlagData]
@@ -107,16 +84,16 @@ class Docker(Program):
     live_restore: bool | None
     data_root: str | None
     storage_driver: str | None
-    containers: list[Running]
+    containers: list[containers.Running]
     made_with: dict[str, list[str]]
-    interrupted: list[Container]
+    interrupted: list[containers.Container]
     record_error: str | None
     purge_script: str | None
     group: list[str]
     snap: list[str]
     rootless: list[str]
     cri_dockerd: CriDockerd
-    v1: V1
+    v1: containers.V1
     cgroup_driver: str | None
     cdi_enabled: bool | None
 
@@ -216,6 +193,7 @@ def _docker(raw: Raw) -> Docker:
         "socket_active": bool(raw.is_active(docker.SOCKET)),
         "needs_reload": raw.needs_reload(docker.UNIT),
         "changed_since_start": raw.changed_since_start(docker.UNIT, _hooks(version)),
+        "unread": unread.observe(raw, setup.path),
         "program": _starter(service),
         "flags_source": service["source"],
         "flags": service["flags"],
@@ -226,16 +204,18 @@ def _docker(raw: Raw) -> Docker:
         "live_restore": docker.live_restore(document.content, info) if installed else None,
         "data_root": docker.data_root(document.content, flags, info) if installed else None,
         "storage_driver": docker.storage_driver(document.content, info) if installed else None,
-        "containers": _running(raw),
-        "made_with": _made_with(raw),
-        "interrupted": _interrupted(raw, answers=bool(info)),
-        "record_error": raw.read_error(docker.RECORD) or _record(raw).error,
+        "containers": containers.running(
+            raw, version, has_cdi=bool(effective and effective.cdi_enabled)
+        ),
+        "made_with": containers.made_with(raw),
+        "interrupted": containers.interrupted(raw, answers=bool(info)),
+        "record_error": raw.read_error(docker.RECORD) or containers.record(raw).error,
         "purge_script": next(iter(raw.found["docker_purge_script"]), None),
         "group": docker.parse_group(raw.stdout("docker_group")),
         "snap": raw.found["docker_snap"],
         "rootless": raw.found["docker_rootless"],
         "cri_dockerd": _cri_dockerd(raw),
-        "v1": _v1(raw),
+        "v1": containers.v1(raw),
         "cgroup_driver": effective.cgroup_driver if effective else None,
         "cdi_enabled": effective.cdi_enabled if effective else None,
     }
@@ -243,7 +223,7 @@ def _docker(raw: Raw) -> Docker:
 
 def _hooks(version: str | None) -> list[str]:
     """Return the programs that Docker looks for only when it starts."""
-    has_cdi = release(version or "") >= _CDI_HOOK_SINCE
+    has_cdi = release(version or "") >= docker.CDI_HOOK_SINCE
     return [docker.GPU_HOOK, *([docker.CDI_HOOK] if has_cdi else [])]
 
 
@@ -267,50 +247,6 @@ def _config(raw: Raw, setup: _Setup, source: str | None, *, has_version: bool) -
     }
 
 
-def _running(raw: Raw) -> list[Running]:
-    configs = docker.parse_host_configs(raw.stdout("docker_host_config"))
-    noted = _noted(raw)
-    return [
-        {
-            "id": container.id,
-            "name": container.name,
-            "of_pod": container.is_of_pod,
-            "ephemeral": container.id in configs and configs[container.id].ephemeral,
-            "noted": container.id in noted,
-        }
-        for container in docker.parse_ps(raw.stdout("docker_ps"))
-        if container.running
-    ]
-
-
-def _made_with(raw: Raw) -> dict[str, list[str]]:
-    names = {one.id: one.name for one in docker.parse_ps(raw.stdout("docker_ps"))}
-    found: dict[str, list[str]] = {}
-    for key, config in docker.parse_host_configs(raw.stdout("docker_host_config")).items():
-        found.setdefault(config.runtime, []).append(names[key])
-    return found
-
-
-def _interrupted(raw: Raw, *, answers: bool) -> list[Container]:
-    """Return the recorded containers that are stopped; all if Docker does not answer."""
-    stopped = [one.id for one in docker.parse_ps(raw.stdout("docker_ps")) if not one.running]
-    return [
-        {"id": key, "name": name}
-        for key, name in _noted(raw).items()
-        if key in stopped or not answers
-    ]
-
-
-def _noted(raw: Raw) -> dict[str, str]:
-    """Return the names of the containers that ran before the replacement of Docker, by id."""
-    noted = _record(raw).content
-    return {key: name for key, name in noted.items() if isinstance(name, str)}
-
-
-def _record(raw: Raw) -> Document:
-    return load_json(docker.RECORD, raw.texts.get(docker.RECORD, ""))
-
-
 def _cri_dockerd(raw: Raw) -> CriDockerd:
     # "/run/cri-dockerd.sock (Stream)"
     socket = raw.units.get(docker.CRI_SOCKET, {}).get("Listen", "").partition(" ")[0]
@@ -321,14 +257,4 @@ def _cri_dockerd(raw: Raw) -> CriDockerd:
         "running": program["running"],
         "enabled": raw.is_enabled(docker.CRI_UNIT),
         "socket": socket or None,
-    }
-
-
-def _v1(raw: Raw) -> V1:
-    volumes = raw.stdout("docker_v1_volumes").split()
-    containers = docker.users_of(docker.parse_ps(raw.stdout("docker_ps")), volumes)
-    return {
-        "unit": raw.is_loaded(docker.V1_UNIT),
-        "volumes": volumes,
-        "containers": [{"id": one.id, "name": one.name} for one in containers],
     }

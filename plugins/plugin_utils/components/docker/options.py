@@ -15,7 +15,11 @@ from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import data, settings
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import ROLE
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import Docker
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import (
+    PACKAGE,
+    ROLE,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
     Data,
     Desired,
@@ -73,6 +77,13 @@ class _Changes(NamedTuple):
         return [*self.merge, *self.remove]
 
 
+class _Unread(NamedTuple):
+    """What an interrupted run has written, and Docker has not read."""
+
+    keys: tuple[Key, ...] = ()
+    removed: tuple[Key, ...] = ()
+
+
 def refuse_options(plan: Plan[NoData], node: Node, desired: Desired) -> None:
     """Refuse options that belong to another variable, or of which the admin has other values."""
     wanted = dict(leaves(desired["daemon_options"]))
@@ -116,24 +127,26 @@ def plan_options(
     program = (engine["path"] if is_same else settings.PROGRAM) or "dockerd"
     changes = _changes(node, dict(leaves(desired["daemon_options"])))
     starts = is_new or not engine["running"]
-    plan.data |= {"options_first": starts, "options_program": None}
-    if not changes.keys:
-        return
+    unread = _Unread() if starts or not is_same else _unread(engine)
+    plan.data |= {"options_first": starts, "options_program": None, "options_unread": False}
     checks = version is not None and settings.validates(version)
-    waiting = (
-        [key for key in changes.keys if key in changes.remove or key[0] not in RELOADABLE]
-        if checks
-        else changes.keys
-    )
+    removed = {*changes.remove, *unread.removed}
+    waiting = [
+        key
+        for key in dict.fromkeys((*changes.keys, *unread.keys))
+        if not checks or key in removed or key[0] not in RELOADABLE
+    ]
     if waiting and not starts and not desired["restart_ok"]:
         plan.notice("DOCKER_OPTIONS_WAIT", keys=", ".join(map(_text, waiting)))
         changes = _Changes(
             {key: value for key, value in changes.merge.items() if key not in waiting}, []
         )
-        if not changes.keys:
-            return
+        unread = _Unread(tuple(key for key in unread.keys if key not in waiting))
         waiting = []
+    if not changes.keys and not unread.keys:
+        return
     plan.data |= {
+        "options_unread": bool(unread.keys),
         "options": {
             "path": engine["config"]["path"],
             "remove": [list(key) for key in changes.remove],
@@ -145,20 +158,22 @@ def plan_options(
             "runtimes": [],
         },
     }
-    plan.step(
-        WRITE,
-        f"daemon.json lacks {', '.join(map(_text, changes.keys))}"
-        if changes.merge
-        else f"no longer desired: {', '.join(map(_text, changes.remove))}",
-    )
+    if changes.keys:
+        plan.step(
+            WRITE,
+            f"daemon.json lacks {', '.join(map(_text, changes.keys))}"
+            if changes.merge
+            else f"no longer desired: {', '.join(map(_text, changes.remove))}",
+        )
     if starts:
         return
-    if waiting:
-        plan.step(
-            RESTART, "Docker reads these options only at its start; docker_ce_restart_ok is true"
-        )
-    else:
-        plan.step(RELOAD, "Docker applies these options without a restart; containers keep running")
+    late = f"an interrupted run has changed {', '.join(map(_text, unread.keys))}; "
+    step, reason = (
+        (RESTART, "Docker reads these options only at its start; docker_ce_restart_ok is true")
+        if waiting
+        else (RELOAD, "Docker applies these options without a restart; containers keep running")
+    )
+    plan.step(step, f"{late if unread.keys else ''}{reason}")
 
 
 def plan_no_options(plan: Plan[Data], node: Node) -> None:
@@ -167,7 +182,7 @@ def plan_no_options(plan: Plan[Data], node: Node) -> None:
     plan.data["option_edits"] = paths
     plan.step(RESTORE, f"this role changed {', '.join(paths)}" if paths else None)
     ours = _ours(node)
-    if ours and not plan.data.get("packages") and node["engines"]["docker"]["running"]:
+    if ours and PACKAGE not in plan.data["packages"] and node["engines"]["docker"]["running"]:
         plan.notice("DOCKER_OPTIONS_OLD", keys=", ".join(map(_text, ours)))
 
 
@@ -198,6 +213,12 @@ def _changes(node: Node, wanted: Mapping[Key, object]) -> _Changes:
     past = {key: before for key, before in ours.items() if key not in wanted}
     merge |= {key: before for key, before in past.items() if before is not None}
     return _Changes(merge, [key for key, before in past.items() if before is None])
+
+
+def _unread(engine: Docker) -> _Unread:
+    found = engine["unread"]
+    removed = tuple(map(tuple, found["removed"]))
+    return _Unread((*map(tuple, found["set"]), *removed), removed)
 
 
 def _same(node: Node, wanted: Mapping[Key, object]) -> set[Key]:

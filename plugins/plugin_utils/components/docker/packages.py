@@ -13,6 +13,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import Rol
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT, System
 
 ROLE = "docker_ce"
+PACKAGE = "docker-ce"
 OURS = RolePackages(ROLE, "metal-gpu-docker", "Docker", "the Docker repository", "Docker packages")
 
 _CRI_DOCKERD = "0.4.3"
@@ -35,7 +36,7 @@ def docker(system: System, version: str) -> dict[str, str]:
     """Return the packages of the engine with their version."""
     engine, client = (3, 1) if system.family == REDHAT else (5, 5)
     return {
-        "docker-ce": f"{engine}:{version}{system.build}",
+        PACKAGE: f"{engine}:{version}{system.build}",
         "docker-ce-cli": f"{client}:{version}{system.build}",
     }
 

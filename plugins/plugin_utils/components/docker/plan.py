@@ -29,11 +29,15 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     settings as docker_keys,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.containers import (
     Container,
-    Docker,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import OURS, ROLE
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import Docker
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import (
+    OURS,
+    PACKAGE,
+    ROLE,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
     Data,
     Desired,
@@ -59,7 +63,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     edited,
 )
 
-PACKAGE = "docker-ce"
 PACKAGES = (PACKAGE, "docker-ce-cli", "containerd.io")
 RECORD = Step("record", "Record the running containers")
 START = Step("start", "Start Docker")
@@ -268,14 +271,16 @@ def _plan_absent(plan: Plan[Data], node: Node) -> None:
     """
     engine = node["engines"]["docker"]
     packages = OURS.added(node)
+    # Nobody's containers need the additional packages.
+    needed = [name for name in packages if name in (*PACKAGES, cri_dockerd.PACKAGE)]
     running = [container["name"] for container in engine["containers"]]
-    if packages:
+    if needed:
         refuse_silent(plan, engine)
     elif engine["installed"]:
         plan.notice("ENGINE_OF_ADMIN", engine="Docker")
-    if packages and node["kubelet"]["running"] is not False:
+    if needed and node["kubelet"]["running"] is not False:
         plan.refuse("DOCKER_IN_USE", evidence="a running kubelet")
-    elif packages and running:
+    elif needed and running:
         plan.refuse("DOCKER_IN_USE", evidence=f"running containers ({', '.join(running)})")
     # The script of Docker's rpm stops docker.service alone. Those of its .deb stop both.
     if PACKAGE in packages and systems.is_redhat(node) and engine["socket_active"]:

@@ -3,8 +3,9 @@
 
 """Does Docker use the proxy of the variable docker_ce_proxy?
 
-The role writes a drop-in of its own. A file http-proxy.conf is the admin's or another tool's: it is
-read, and never written. A setting that the node has elsewhere stays there.
+The role writes a drop-in of its own, which names an environment file with the values. A file
+http-proxy.conf is the admin's or another tool's: it is read, and never written. A setting that the
+node has elsewhere stays there.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def refuse_proxy(plan: Plan[NoData], node: Node, desired: Desired) -> None:
             )
             continue
         found = engine["proxy"].get(_VARIABLES[key])
-        if found and found["file"] != own_files.DOCKER_PROXY and found["sha256"] != _sha256(value):
+        is_of_others = found is not None and found["file"] not in own_files.OF_DOCKER_PROXY
+        if found and is_of_others and found["sha256"] != _sha256(value):
             plan.refuse("DOCKER_PROXY_TAKEN", name=_VARIABLES[key], path=found["file"])
         in_file = engine["config"]["fingerprints"].get(f"proxies/{_OF_FILE[key]}")
         if in_file not in (None, fingerprint(value)):
@@ -74,10 +76,11 @@ def plan_proxy(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) 
     ours = {
         name: found["sha256"]
         for name, found in engine["proxy"].items()
-        if found["file"] == own_files.DOCKER_PROXY
+        if found["file"] == own_files.DOCKER_PROXY_VALUES
     }
-    plan.data["proxy"] = {"path": own_files.DOCKER_PROXY, "block": _block(wanted)}
+    _put(plan, node, wanted)
     if ours == {name: _sha256(value) for name, value in wanted.items()}:
+        _plan_unread(plan, node, desired, [*ours])
         return
     names = ", ".join(wanted) or "no proxy"
     if not is_new and engine["running"] and not desired["restart_ok"]:
@@ -91,25 +94,43 @@ def plan_proxy(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) 
         notice_reload(plan, node, RESTART)
 
 
+def _plan_unread(plan: Plan[Data], node: Node, desired: Desired, names: list[str]) -> None:
+    """Plan the restart that an interrupted run has not done."""
+    engine = node["engines"]["docker"]
+    if not (engine["running"] and engine["unread"]["proxy"]):
+        return
+    if not desired["restart_ok"]:
+        plan.notice("DOCKER_OPTIONS_WAIT", keys=", ".join(names))
+        return
+    plan.step(RESTART, "the proxy was written after Docker started")
+    notice_reload(plan, node, RESTART)
+
+
 def plan_no_proxy(plan: Plan[Data], node: Node) -> None:
     """Plan the removal of the drop-in."""
-    plan.data["proxy"] = {"path": own_files.DOCKER_PROXY, "block": ""}
-    if own_files.DOCKER_PROXY in node["ours"]["files"]:
+    _put(plan, node, {})
+    if plan.data["proxy_files"]:
         plan.step(REMOVE, "this role created the drop-in")
+
+
+def _put(plan: Plan[Data], node: Node, wanted: Mapping[str, str]) -> None:
+    """Pass the two files on, and which of them exist."""
+    lines = [f"{name}={value}\n" for name, value in wanted.items()]
+    unit = f"[Service]\nEnvironmentFile=-{own_files.DOCKER_PROXY_VALUES}\n"
+    plan.data |= {
+        "proxy": {"path": own_files.DOCKER_PROXY, "block": unit},
+        "proxy_values": {"path": own_files.DOCKER_PROXY_VALUES, "block": "".join(lines)},
+        # In the order of their removal: a drop-in that names a missing file is useless.
+        "proxy_files": [one for one in own_files.OF_DOCKER_PROXY if one in node["ours"]["files"]],
+    }
 
 
 def _is_elsewhere(node: Node, key: str) -> bool:
     """Tell whether another file has the setting; `refuse_proxy` has compared the values."""
     engine = node["engines"]["docker"]
     found = engine["proxy"].get(_VARIABLES[key])
-    is_set = found is not None and found["file"] != own_files.DOCKER_PROXY
+    is_set = found is not None and found["file"] not in own_files.OF_DOCKER_PROXY
     return is_set or f"proxies/{_OF_FILE[key]}" in engine["config"]["fingerprints"]
-
-
-def _block(wanted: Mapping[str, str]) -> str:
-    """Return the lines of the drop-in. systemd takes a percent sign for a specifier."""
-    lines = [f'Environment="{name}={value.replace("%", "%%")}"\n' for name, value in wanted.items()]
-    return "[Service]\n" + "".join(lines) if lines else ""
 
 
 def _sha256(value: object) -> str:

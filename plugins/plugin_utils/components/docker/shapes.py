@@ -53,8 +53,11 @@ class Data(PackageData, total=False):
     options: Edit  # of daemon.json
     options_first: bool  # before Docker is installed, which then starts with them
     options_program: str | None  # checks them; None: nothing can
+    options_unread: bool  # an interrupted run has written others, which Docker has not read
     option_edits: list[str]
     expected: Expected
-    proxy: File
+    proxy: File  # the drop-in
+    proxy_values: File
+    proxy_files: list[str]  # those of the two that exist
     users: list[str]
     cri_dockerd_url: str | None

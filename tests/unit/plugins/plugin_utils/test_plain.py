@@ -32,3 +32,17 @@ def test_text_of_a_node_can_be_read_as_yaml():
     (text,) = plain(wrap_var(DATA))["texts"].values()
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     assert yaml.load(text, loader) == {"a": [1, 2]}
+
+
+class MarkedInt(int):
+    """What ansible-core makes of a number of an inventory since 2.19."""
+
+
+class MarkedFloat(float):
+    """The same."""
+
+
+def test_marked_numbers_can_be_written_as_yaml():
+    found = plain({"replicas": MarkedInt(5), "part": MarkedFloat(0.5), "on": True})
+    assert types(found) == {dict, str, int, float, bool}
+    assert yaml.safe_dump(found) == "'on': true\npart: 0.5\nreplicas: 5\n"

@@ -171,6 +171,15 @@ def test_no_unit():
 )
 def test_seconds_active(unit, expected):
     assert systemd.seconds_active(unit, uptime_s=100.0) == expected
+    changed = {name.replace("ActiveEnter", "StateChange"): value for name, value in unit.items()}
+    assert systemd.seconds_unchanged(changed, uptime_s=100.0) == expected
+
+
+def test_seconds_of_a_reload_are_not_those_of_the_start():
+    unit = {"ActiveState": "active", "ActiveEnterTimestampMonotonic": "1000000"}
+    unit["StateChangeTimestampMonotonic"] = "90000000"
+    seconds = (systemd.seconds_active(unit, 100.0), systemd.seconds_unchanged(unit, 100.0))
+    assert seconds == (99.0, 10.0)
 
 
 @pytest.mark.parametrize(

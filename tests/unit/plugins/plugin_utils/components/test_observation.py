@@ -348,6 +348,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "socket_active": False,
                 "needs_reload": False,
                 "changed_since_start": [],
+                "unread": {"set": [], "removed": [], "proxy": False},
                 "program": None,
                 "flags_source": None,
                 "flags": [],

@@ -18,6 +18,8 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
 
 POD = {"pid": 7, "command": "python", "pod": "2f1e"}
 HOST = {"pid": 8, "command": "nvidia-persistenced", "pod": None}
+TRAINER = {"id": "1", "name": "trainer", "of_pod": False, "gpus_by_hook": True}
+OTHER = {"id": "2", "name": "registry", "of_pod": False, "gpus_by_hook": False}
 UNLINKED = {
     "device_files": [{**one, "linked": False} for one in DONE["device_files"]],
     "device_users": [POD, HOST],
@@ -80,6 +82,19 @@ def notices(planner: str, *changes: Any, base: Any = DONE, **desired: Any) -> li
             ["digits"], id="a container of Docker",
         ),
         pytest.param([NVIDIA], ["digits, pod 2f1e (python)"], id="Docker's default runtime"),
+        pytest.param(
+            [by_docker("systemd", default_runtime="runc", containers=[TRAINER, OTHER])],
+            ["trainer"], id="docker run --gpus",
+        ),
+        pytest.param(
+            [by_docker("systemd", default_runtime="runc", containers=[TRAINER],
+                       made_with={"nvidia": ["trainer"]})],
+            ["trainer"], id="docker run --gpus with the runtime",
+        ),
+        pytest.param(
+            [by_docker("cgroupfs", default_runtime="runc", containers=[TRAINER])], [],
+            id="docker run --gpus, with cgroupfs",
+        ),
         pytest.param(
             [by_docker("cgroupfs", default_runtime="nvidia", made_with={"nvidia": ["digits"]})],
             [], id="Docker with cgroupfs",

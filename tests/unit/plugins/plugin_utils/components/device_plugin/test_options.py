@@ -163,3 +163,13 @@ def test_one_configuration_file() -> None:
     assert problems(config=slicing(), args=["--config-file", "/x"]) == [
         "device_plugin_args has --config-file, which device_plugin_config sets"
     ]
+
+
+class Marked(int):
+    """A number of an inventory, as ansible-core has marked it since 2.19."""
+
+
+def test_numbers_with_a_mark_are_written_as_numbers() -> None:
+    config = sliced({"name": "nvidia.com/gpu", "replicas": Marked(5)})
+    assert problems(config=config) == []
+    assert yaml.safe_load(options.text_of(config)) == {"version": "v1", **config}

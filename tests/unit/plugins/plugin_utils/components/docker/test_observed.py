@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe.collect import STATE
+from ansible_collections.metal.gpu.plugins.module_utils.read import docker
 from ansible_collections.metal.gpu.tests.unit.support.observing import (
     IN_THE_FUTURE,
     active_since,
@@ -18,6 +23,8 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     plant,
     recording,
 )
+
+ROOT = Path(__file__).parents[6]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +92,7 @@ def test_a_docker_node(observe, tmp_path):
         ("trainer", False, True),
         ("k8s_POD_busy_default_5c4fc37b-d6cf-4b6c-8a60-e2760aa38afa_0", True, False),
     ]
+    assert [one["gpus_by_hook"] for one in found["containers"]] == [False, True, False]
     assert found["made_with"] == {"runc": ["admin-service"], "nvidia": ["trainer"]}
     assert [one["name"] for one in found["containers"] if one["noted"]] == ["admin-service"]
     assert (found["group"], found["snap"]) == (["alice", "bob"], ["/snap/bin/docker"])
@@ -194,3 +202,55 @@ def test_cdi_hook_that_came_after_the_start(observe, tmp_path, version, expected
     }
     found = observe(Programs(answers))["engines"]["docker"]["changed_since_start"]
     assert found == ([hook] if expected else [])
+
+
+def requested(driver: str, *capabilities: str) -> str:
+    request = {"Driver": driver, "Count": -1, "DeviceIDs": None, "Capabilities": [[*capabilities]]}
+    return json.dumps([request])
+
+
+CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
+
+
+@pytest.mark.parametrize(
+    ("version", "requests", "programs", "expected"),
+    [
+        pytest.param("29.1.0", requested("", "gpu"), [CDI_HOOK], True, id="by the hook"),
+        pytest.param("29.1.0", requested("nvidia", "gpu"), [], True, id="by name, as compose does"),
+        pytest.param("29.2.0", requested("", "gpu"), [CDI_HOOK], False, id="by CDI"),
+        pytest.param("29.2.0", requested("", "gpu"), [], True, id="without the program for CDI"),
+        pytest.param(
+            "29.2.0", requested("nvidia.runtime-hook"), [CDI_HOOK], True, id="by the hook's name"
+        ),
+        pytest.param("29.2.0", requested("nvidia.cdi"), [], False, id="by the name of CDI"),
+        pytest.param("29.2.0", requested("cdi"), [], False, id="a device of CDI"),
+        pytest.param("29.1.0", requested("amd", "gpu"), [], False, id="of another vendor"),
+        pytest.param("29.1.0", requested("", "tpu"), [], False, id="of another kind"),
+        pytest.param("29.1.0", "null", [], False, id="none"),
+        pytest.param("29.1.0", "[{}, 1]", [], False, id="odd"),
+        pytest.param("29.1.0", "<no value>", [], False, id="unknown to this Docker"),
+    ],
+)
+def test_containers_that_asked_for_gpus(observe, tmp_path, version, requests, programs, expected):
+    plant(tmp_path, dict.fromkeys((*programs, "/usr/bin/dockerd", "/usr/bin/docker"), ""))
+    answers = {
+        "systemctl show": (0, active_since("docker", IN_THE_FUTURE), ""),
+        "dockerd --version": (0, f"Docker version {version}, build 1", ""),
+        "docker info": (0, json.dumps({"ServerVersion": version, "CDISpecDirs": ["/etc/cdi"]}), ""),
+        "docker ps": (0, "1\ttrainer\tUp 2 hours\t\n", ""),
+        "docker inspect": (0, f"1\tfalse\trunc\t{requests}\n", ""),
+        "docker": (0, "", ""),
+    }
+    (found,) = observe(Programs(answers))["engines"]["docker"]["containers"]
+    assert found["gpus_by_hook"] is expected
+
+
+def test_drivers_are_those_of_the_record() -> None:
+    record = yaml.safe_load((ROOT / "tests/recorded/docker_daemon.yml").read_text())
+    rows = {row["what"]: row["value"] for row in record["gpus"]["rows"]}
+    assert [*docker.GPU_DRIVERS] == rows["drivers for NVIDIA's GPUs by name"]
+    assert {*rows["capabilities of the driver nvidia"]} == docker._GPU_CAPABILITIES
+    assert rows["order of the driver nvidia"] == [docker.CDI_DRIVER, docker.HOOK_DRIVER]
+    rows = {row["what"]: row["value"] for row in record["reload"]["rows"]}
+    assert rows["property that a start and a reload by systemd change"] in STATE
+    assert rows["property that only a start changes"] in STATE

@@ -250,7 +250,8 @@ def test_edit_without_a_change_restarts_nothing() -> None:
     tasks = yaml.safe_load((ROOT / "roles/docker_ce/tasks/options.yml").read_text())
     assert tasks[0]["register"] == "docker_ce_options"
     assert len(tasks) == 3
-    assert all("docker_ce_options is changed" in task["when"] for task in tasks[1:])
+    condition = "docker_ce_options is changed or docker_ce_plan.data.options_unread"
+    assert all(condition in task["when"] for task in tasks[1:])
 
 
 def test_record_is_that_of_the_file() -> None:
@@ -368,3 +369,28 @@ def test_package_that_is_never_observed() -> None:
     (refusal,) = planned(packages=["podman", "docker-ce=1"])["refusals"]
     assert refusal["code"] == "VARIABLE_INVALID"
     assert "podman, docker-ce=1" in refusal["message"]
+
+
+@pytest.mark.parametrize(
+    ("names", "refusals"),
+    [
+        (["docker-compose-plugin"], []),
+        (["docker-compose-plugin", "docker-ce"], ["DOCKER_IN_USE"]),
+        (["cri-dockerd"], ["DOCKER_IN_USE"]),
+    ],
+)
+def test_additional_packages_go_from_a_docker_that_stays(
+    names: list[str], refusals: list[str]
+) -> None:
+    """Pods run in it. The kubelet needs the engine, and not the plugins of its command line."""
+    entries = {name: {"version": "1", "before": None} for name in names}
+    record = {"path": "/r/docker_ce.json", "packages": entries, "error": None}
+    installed = {"packages": {name: {"version": "1", "held": True} for name in names}}
+    text = having(LABELS), ours((["labels"], None, ["rack=7"]))
+    of_admin, of_role = ({"ours": {"packages": {"docker_ce": one}}} for one in (None, record))
+    made = planned(*text, installed, of_admin, of_role, state="absent")
+    assert codes(made, "refusals") == refusals
+    if not refusals:
+        assert made["data"]["packages"] == names
+        assert "remove" in steps(made)
+        assert {"ENGINE_OF_ADMIN", "DOCKER_OPTIONS_OLD"} <= {*codes(made)}

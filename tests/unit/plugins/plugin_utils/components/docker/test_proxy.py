@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import systemd
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
@@ -21,7 +23,9 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     plan,
 )
 
-OURS = "/etc/systemd/system/docker.service.d/metal-gpu-proxy.conf"
+ROOT = Path(__file__).parents[6]
+UNIT = "/etc/systemd/system/docker.service.d/metal-gpu-proxy.conf"
+OURS = "/etc/systemd/system/docker.service.d/metal-gpu-proxy.env"
 ADMINS = "/etc/systemd/system/docker.service.d/http-proxy.conf"
 HTTP = "http://user:p%40ss@proxy.example:3128"
 WANTED = {"http": HTTP, "no_proxy": ".example,10.0.0.0/8"}
@@ -47,6 +51,15 @@ def steps(made: Any) -> list[str]:
 
 def notices(made: Any) -> list[str]:
     return [one["code"] for one in made["notices"]]
+
+
+def environment(made: Any) -> dict[str, str]:
+    """Return what systemd gives Docker with the two files."""
+    files = (made["data"][name] for name in ("proxy", "proxy_values"))
+    texts = {file["path"]: file["block"] for file in files}
+    read = systemd.parse_environment(texts, "docker.service")
+    assert {one.file for one in read.values()} == {OURS}
+    return {name: one.value for name, one in read.items()}
 
 
 DONE = found(HTTP_PROXY=HTTP, NO_PROXY=WANTED["no_proxy"])
@@ -86,19 +99,29 @@ def test_when_the_proxy_is_written(
 
 def test_only_what_no_other_file_has() -> None:
     made = planned(found(ADMINS, HTTP_PROXY=HTTP), **OK)
-    assert made["data"]["proxy"]["path"] == OURS
-    block = made["data"]["proxy"]["block"]
-    assert "HTTP_PROXY" not in block
-    read = systemd.parse_environment({OURS: block}, "docker.service")
-    assert {name: one.value for name, one in read.items()} == {"NO_PROXY": WANTED["no_proxy"]}
+    assert "HTTP_PROXY" not in made["data"]["proxy_values"]["block"]
+    assert environment(made) == {"NO_PROXY": WANTED["no_proxy"]}
+
+
+def test_values_are_not_in_the_unit() -> None:
+    """Every user of the node can see the settings of a unit."""
+    data = planned(**OK)["data"]
+    assert (data["proxy"]["path"], data["proxy_values"]["path"]) == (UNIT, OURS)
+    assert "p%40ss" not in data["proxy"]["block"]
+    modes = {
+        task["ansible.builtin.blockinfile"]["path"]: (
+            task["ansible.builtin.blockinfile"]["mode"],
+            task.get("no_log", False),
+        )
+        for task in yaml.safe_load((ROOT / "roles/docker_ce/tasks/proxy.yml").read_text())
+        if "ansible.builtin.blockinfile" in task
+    }
+    assert modes["{{ docker_ce_plan.data.proxy_values.path }}"] == ("0600", True)
 
 
 def test_systemd_reads_the_value_as_it_was_given() -> None:
-    """A percent sign is a specifier in units, and part of many passwords."""
-    block = planned(**OK)["data"]["proxy"]["block"]
-    assert "p%%40ss" in block
-    read = systemd.parse_environment({OURS: block}, "docker.service")
-    assert read["HTTP_PROXY"].value == HTTP
+    """A percent sign is a specifier in units, not in environment files, and part of passwords."""
+    assert environment(planned(**OK))["HTTP_PROXY"] == HTTP
 
 
 def test_new_docker_starts_with_it() -> None:
@@ -134,4 +157,6 @@ def test_values_that_a_drop_in_cannot_have(proxy: Any) -> None:
 
 def test_drop_in_goes_with_the_role() -> None:
     of_admin = {"ours": {"packages": {"docker_ce": None}, "files": [OURS]}}
-    assert "remove_proxy" in steps(planned(of_admin, state="absent"))
+    made = planned(of_admin, state="absent")
+    assert "remove_proxy" in steps(made)
+    assert made["data"]["proxy_files"] == [OURS]

@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which settings of the role docker_ce has Docker not read yet? No I/O.
+
+A run that is cut off between the write and the reload leaves a file that Docker has not read. An
+edit of somebody else waits for the next start, because they may not want a restart now. So the time
+of the role's own history counts, and not that of the file.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.read import docker, document_history_files
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history
+
+_ACTOR = "metal.gpu.docker_ce"
+
+
+class Unread(TypedDict):
+    """What the role has written since Docker was started or reloaded."""
+
+    set: list[list[str]]  # key paths of daemon.json
+    removed: list[list[str]]
+    proxy: bool  # the drop-in and its values, which Docker reads only at its start
+
+
+def observe(raw: Raw, config: str) -> Unread:
+    """Return what the role has written into the file of Docker and its drop-in."""
+    name = document_history_files.file_name(config, _ACTOR)
+    stored = f"{document_history_files.DIRECTORY}/{name}"
+    changes = (
+        history.last_changes(config, raw.texts[stored], raw.texts.get(config))
+        if stored in raw.texts and _is_newer(raw, stored)
+        else ()
+    )
+    return {
+        "set": [change["key"] for change in changes if change["after"] is not None],
+        "removed": [change["key"] for change in changes if change["after"] is None],
+        "proxy": any(
+            path in raw.own_files
+            for path in raw.changed_since_start(docker.UNIT, own_files.OF_DOCKER_PROXY)
+        ),
+    }
+
+
+def _is_newer(raw: Raw, stored: str) -> bool:
+    # The name has signs that a pattern would take for its own.
+    return stored in raw.changed_since_reload(docker.UNIT, [document_history_files.PATTERN])
