@@ -36,19 +36,17 @@ class Row(NamedTuple):
     since: str
     works: tuple[str, ...]  # the one that `auto` selects is the first
     reason: str = ""  # why the others do not work
+    ignores: bool = False  # the others have no effect, beside one that works
 
+
+_FORMER_CDI = "containerd before 1.7.16 cannot read the CDI specifications of the device plugin"
 
 # For a program of an unknown version, and one that is not installed yet, the first row of its
 # engine counts.
 ROWS = (
     Row(engines.CONTAINERD, "containerd", "1.7.16", (*CDI, *BY_RUNTIME)),
-    Row(
-        engines.CONTAINERD,
-        "containerd",
-        "0",
-        BY_RUNTIME,
-        "containerd before 1.7.16 cannot read the CDI specifications of the device plugin",
-    ),
+    Row(engines.CONTAINERD, "containerd", "1.7.0", BY_RUNTIME, _FORMER_CDI),
+    Row(engines.CONTAINERD, "containerd", "0", BY_RUNTIME, _FORMER_CDI, ignores=True),
     Row(
         engines.DOCKER,
         "cri-dockerd",
@@ -56,6 +54,7 @@ ROWS = (
         BY_RUNTIME,
         # Its main branch does. A row for a release needs a record of that release.
         "no known release of cri-dockerd passes CDI devices to Docker",
+        ignores=True,
     ),
     Row(engines.CRIO, "crio", "0", (*CDI, *BY_RUNTIME)),  # every supported one has CDI, always
 )
@@ -128,7 +127,14 @@ def decide(member: Member, desired: str) -> Decision:
     row = row_of(member)
     words = desired.split(",")
     if desired != AUTO:
-        problems = tuple(problem for word in words for problem in _problems(row, member, word))
+        found = {word: tuple(_problems(row, member, word)) for word in words}
+        works = any(not problems for problems in found.values())
+        problems = (
+            problem
+            for word, several in found.items()
+            for problem in several
+            if not (works and _is_ignored(row, member, word))
+        )
         return Decision(desired, _label(row, member), tuple(dict.fromkeys(problems)))
     tried = {word: tuple(_problems(row, member, word)) for word in row.works}
     for word, problems in tried.items():
@@ -148,6 +154,11 @@ def row_of(member: Member) -> Row:
         return rows[0]
     fitting = [row for row in rows if not is_newer(row.since, version)]
     return max(fitting, key=lambda row: tuple(map(int, row.since.split("."))))
+
+
+def _is_ignored(row: Row, member: Member, word: str) -> bool:
+    """Does the engine take no notice of a strategy? Then another one of the list can serve it."""
+    return word in CDI and (row.ignores or member["cdi"] is False)
 
 
 def _problems(row: Row, member: Member, word: str) -> Iterator[Problem]:

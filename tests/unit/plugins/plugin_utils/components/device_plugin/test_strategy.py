@@ -49,6 +49,7 @@ def test_table_is_as_recorded(row: Any, version: str) -> None:
     found = strategy.row_of(member(row["engine"], version))
     assert (found.program, {*found.works}) == (row["program"], {*row["works"]})
     assert bool(found.reason) == ({*row["works"]} != ALL)
+    assert found.ignores == (row.get("others") == "ignored")
 
 
 CDI_OFF = ("CDI is off in containerd",)
@@ -80,7 +81,23 @@ SILENT = ("no known release of cri-dockerd passes CDI devices to Docker",)
         pytest.param(member("docker", "0.4.3"), "auto", "envvar", (), id="Docker"),
         pytest.param(member("docker"), "cdi-cri", "cdi-cri", SILENT, id="cri-dockerd comes"),
         pytest.param(
-            member("docker", "0.4.3"), "envvar,cdi-cri", "envvar,cdi-cri", SILENT, id="one of two"
+            member("docker", "0.4.3"), "envvar,cdi-cri", "envvar,cdi-cri", (), id="one of two"
+        ),
+        pytest.param(
+            member("docker", "0.4.3", default="runc"), "envvar,cdi-cri", "envvar,cdi-cri",
+            (*NO_CLASS, *SILENT), id="neither of two",
+        ),
+        pytest.param(
+            member("containerd", "1.6.20", cdi=False), "envvar,cdi-cri", "envvar,cdi-cri", (),
+            id="1.6, one of two",
+        ),
+        pytest.param(
+            member("containerd", "1.7.15", cdi=True), "envvar,cdi-cri", "envvar,cdi-cri", OLD,
+            id="1.7.15, one of two, and the other fails",
+        ),
+        pytest.param(
+            member("containerd", "1.7.15", cdi=False), "envvar,cdi-cri", "envvar,cdi-cri", (),
+            id="1.7.15 without CDI, one of two",
         ),
         pytest.param(
             member("docker", "0.4.3"), "cdi-annotations,cdi-cri", "cdi-annotations,cdi-cri", SILENT,
