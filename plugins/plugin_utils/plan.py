@@ -136,14 +136,12 @@ def edited(node: Node, role: str) -> list[str]:
 def naming_rival(reason: str | None, node: Node, role: str, path: str) -> str | None:
     """Return the reason for a change, and that someone else changed the file since the role did.
 
-    Two tools that write one file undo each other, in each run of either.
+    Two tools that write one file undo each other, in each run of either. Another role of this
+    collection is no such tool.
     """
-    is_rewritten = any(
-        edit["path"] == path and not edit["error"] and not edit["untouched"]
-        for edit in node["ours"]["edits"]
-        if edit["actor"] == actor(role)
-    )
-    if reason and is_rewritten:
+    edits = [edit for edit in node["ours"]["edits"] if edit["path"] == path and not edit["error"]]
+    is_edited = any(edit["actor"] == actor(role) for edit in edits)
+    if reason and is_edited and not any(edit["untouched"] for edit in edits):
         return f"{reason}; something else has changed {path} since this role wrote it"
     return reason
 

@@ -133,12 +133,7 @@ def _is_named(unit: str, properties: Mapping[str, str]) -> bool:
     if not _NAMED.fullmatch(unit):
         return False
     words = systemd.parse_command(properties, {}, "k3s")
-    return (
-        bool(words)
-        and basename(words[0]) == "k3s"
-        and words[1:2] != ()
-        and (words[1] in _NAMED_STARTS)
-    )
+    return len(words) > 1 and basename(words[0]) == "k3s" and words[1] in _NAMED_STARTS
 
 
 def rootless(found: list[str]) -> Distribution | None:

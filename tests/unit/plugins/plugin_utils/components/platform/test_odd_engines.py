@@ -77,6 +77,14 @@ def test_tool_that_undoes_the_edit_is_named(
     assert (f"something else has changed {path}" in reasons[0]) is not untouched
 
 
+def test_another_role_of_this_collection_is_no_rival() -> None:
+    node = edited(DOCKER, DAEMON_JSON, f"metal.gpu.{RUNTIME}", untouched=False)
+    (ours,) = node["ours"]["edits"]
+    node["ours"]["edits"] = [ours, {**ours, "actor": "metal.gpu.docker_ce", "untouched": True}]
+    reasons = [one["reason"] for one in plan(RUNTIME, node, default=None)["steps"]]
+    assert not any("something else" in reason for reason in reasons)
+
+
 # -------------------------------------------------------------------------------------------------
 # A version that nobody has seen
 
