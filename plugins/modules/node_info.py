@@ -1321,6 +1321,12 @@ gpu_node:
                 Whether its configuration has C(mirrors) and C(config_path) of the registry. Its CRI
                 plugin does not load with both.
               type: bool
+            missing_specs:
+              description: >-
+                Files of C(base_runtime_spec) that do not exist, with the runtime. Its CRI plugin
+                does not load without them.
+              type: list
+              elements: str
         docker:
           description: >-
             The Docker Engine. The values are from the running engine, or else from its
@@ -1625,6 +1631,7 @@ gpu_node:
               systemd_cgroup: true
               base_runtime_spec: ""
           registry_conflict: false
+          missing_specs: []
         docker:
           installed: true
           path: /usr/bin/dockerd

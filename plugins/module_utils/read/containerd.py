@@ -41,6 +41,7 @@ _CDI_ALWAYS = (2, 0)  # since this version, CDI is enabled by default
 # `config dump` of these versions leaves out what a file of version 1 or 2 sets; `migrate` does not.
 _DUMP_IS_BLIND = ((2, 0), (2, 0, 7))
 _QUOTED_FILE = re.compile(r"""["']([^"'\n]+\.toml)["']""")
+_SPEC = re.compile(r"""^[^#\n]*\bbase_runtime_spec["']?\s*=\s*["'](/[^"'\n]+)["']""", re.MULTILINE)
 _REFUSAL = re.compile(r"^containerd: (.*)", re.MULTILINE)
 _LOGGED = re.compile(
     r'column=(?P<column>\d+) error="(?P<error>(?:\\.|[^"\\])*)" file=(?P<file>\S+) row=(?P<row>\d+)'
@@ -135,6 +136,14 @@ def mentioned_files(path: str, text: str) -> list[str]:
         for line in text.splitlines()
         for found in _QUOTED_FILE.findall(line.partition("#")[0])
     ]
+
+
+def mentioned_specs(text: str) -> list[str]:
+    """Return the files with the defaults of containers that a configuration names.
+
+    A relative name depends on the folder in which containerd runs, and is left out.
+    """
+    return _SPEC.findall(text)
 
 
 def parse_refusal(stderr: str) -> str:

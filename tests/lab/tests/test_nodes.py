@@ -30,10 +30,15 @@ def test_runc_is_not_asked_for_what_this_machine_may_not_do(option: str, tmp_pat
         (f'["CAP_CHOWN",{name},"CAP_KILL"]', '["CAP_CHOWN","CAP_KILL"]'),
         (f'["CAP_CHOWN",{name}]', '["CAP_CHOWN"]'),
         (f"[{name}]", "[]"),
+        (f'[{name},"CAP_KILL"]', '["CAP_KILL"]'),
+        (f'[\n  "CAP_CHOWN",\n  {name}\n]', '[\n  "CAP_CHOWN"\n]'),
     ):
         config.write_text(given)
         subprocess.run(command, check=False, capture_output=True)
         assert config.read_text() == (given if has_it else expected)
+    config.write_text('{"oomScoreAdj": -998}')
+    subprocess.run(command, check=False, capture_output=True)
+    assert config.read_text() == '{"oomScoreAdj":0}'
     config.write_text('{"process":{"oomScoreAdj":998}}')
     subprocess.run(command, check=False, capture_output=True)
     assert config.read_text() == '{"process":{"oomScoreAdj":998}}'

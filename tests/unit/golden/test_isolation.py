@@ -53,4 +53,4 @@ def test_nothing_leaks_by_default_and_each_way_leaks_somewhere() -> None:
     assert {"image_variable", "pod_variable"} <= leaked
 
 
-PROTECTED = ("containerd", "docker, guard")
+PROTECTED = ("containerd", "crio", "crio, default runtime nvidia, guard", "docker, guard")

@@ -27,6 +27,7 @@ class Values(TypedDict):
 
     home: distribution.ContainerdData | None  # None: containerd.service
     is_managed: bool  # its distribution generates the configuration
+    missing_specs: list[str]  # files with the defaults of a runtime's containers that do not exist
 
 
 def _named_config(reading: Reading) -> str | None:
@@ -60,7 +61,17 @@ def _read(reading: Reading) -> None:
 def _values(reading: Reading) -> Values:
     home, data = distribution.find_home(reading), distribution.read_containerd(reading)
     text = reading.files.texts.get(data["config"]) if data else None
-    return {"home": data, "is_managed": home is not None and distributions.manages(home, text)}
+    named = {
+        name
+        for path, content in reading.files.texts.items()
+        if path.endswith(".toml")
+        for name in containerd.mentioned_specs(content)
+    }
+    return {
+        "home": data,
+        "is_managed": home is not None and distributions.manages(home, text),
+        "missing_specs": sorted(name for name in named if not reading.files.exists(name)),
+    }
 
 
 def _times(reading: Reading) -> dict[str, float | None]:

@@ -15,8 +15,6 @@ Source: tests/recorded/isolation.yml
 
 from __future__ import annotations
 
-from typing import Any
-
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.shapes import (
@@ -41,7 +39,7 @@ _ENVVAR = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 _MOUNTS = "accept-nvidia-visible-devices-as-volume-mounts"
 SETTINGS: dict[str, object] = {_ENVVAR: False, _MOUNTS: True}
 # Empty: the runtime reads no annotation. CRI-O itself reads those of the device plugin.
-NO_ANNOTATIONS: dict[str, Any] = {
+NO_ANNOTATIONS: dict[str, object] = {
     "nvidia-container-runtime": {"modes": {"cdi": {"annotation-prefixes": []}}}
 }
 OF_TOOLKIT = ["cdi.k8s.io/"]  # the prefixes in the file of the package

@@ -42,6 +42,11 @@ def data_of(raw: Raw) -> ContainerdData | None:
     return cast(Values, raw.values("containerd"))["home"]
 
 
+def missing_specs(raw: Raw) -> list[str]:
+    """Return the files with the defaults of containers that the configuration names in vain."""
+    return cast(Values, raw.values("containerd"))["missing_specs"]
+
+
 def unit(raw: Raw) -> str:
     """Return the unit that runs containerd."""
     data = data_of(raw)

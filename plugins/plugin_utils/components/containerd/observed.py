@@ -66,6 +66,7 @@ class Containerd(Program):
     default_runtime: str | None
     runtimes: dict[str, containerd.Runtime]
     registry_conflict: bool
+    missing_specs: list[str]
 
 
 class Engines(TypedDict):
@@ -147,6 +148,11 @@ def _containerd(raw: Raw) -> Containerd:
         "default_runtime": effective.default_runtime if effective else None,
         "runtimes": effective.runtimes if effective else {},
         "registry_conflict": effective.registry_conflict if effective else False,
+        "missing_specs": [
+            f"{one['base_runtime_spec']} of the runtime {name}"
+            for name, one in (effective.runtimes if effective else {}).items()
+            if one["base_runtime_spec"] in homes.missing_specs(raw)
+        ],
     }
 
 

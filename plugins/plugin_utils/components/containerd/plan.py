@@ -118,7 +118,7 @@ def refuse_fatal_start(plan: Plan[NoData], node: Node) -> None:
     """Refuse to start containerd if it, or its CRI plugin, would not start.
 
     A containerd that runs can have such a configuration, because it reads it only when it starts.
-    `containerd config dump` accepts both.
+    `containerd config dump` accepts all of these.
     """
     if not plan.has_step(RESTART, START, RESTART_BACK):
         return
@@ -126,6 +126,10 @@ def refuse_fatal_start(plan: Plan[NoData], node: Node) -> None:
     path, missing = engine["config"]["path"], engine["config"]["missing_imports"]
     if missing:
         evidence = f"these imported files do not exist: {', '.join(missing)}"
+        plan.refuse("CONTAINERD_FATAL", path=path, evidence=evidence)
+    if engine["missing_specs"]:
+        texts = "; ".join(engine["missing_specs"])
+        evidence = f"these files of base_runtime_spec do not exist: {texts}"
         plan.refuse("CONTAINERD_FATAL", path=path, evidence=evidence)
     if engine["registry_conflict"]:
         evidence = "the registry's mirrors and config_path are both set"

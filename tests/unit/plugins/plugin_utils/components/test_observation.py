@@ -333,6 +333,7 @@ def test_a_gpu_node(observe, tmp_path):
                     },
                 },
                 "registry_conflict": False,
+                "missing_specs": [],
             },
             "docker": {
                 "installed": False,

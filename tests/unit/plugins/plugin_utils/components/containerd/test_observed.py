@@ -184,6 +184,30 @@ def test_files_that_imported_files_import(observe, tmp_path):
     ]
 
 
+def test_file_of_a_runtime_that_does_not_exist(observe, tmp_path):
+    """containerd 2 runs without its CRI plugin then. A comment names no file."""
+    text = """version = 3
+# base_runtime_spec = "/etc/containerd/comment.json"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+base_runtime_spec = "/etc/containerd/gone.json"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.kata]
+base_runtime_spec = "/etc/containerd/there.json"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.relative]
+base_runtime_spec = "cri-base.json"
+"""
+    plant(tmp_path, {"/etc/containerd/config.toml": 'version = 3\nimports = ["d/*.toml"]\n'})
+    plant(tmp_path, {"/etc/containerd/d/runtimes.toml": text, "/etc/containerd/there.json": "{}"})
+    programs = Programs(
+        {
+            "containerd --version": (0, CONTAINERD_VERSION, ""),
+            "containerd --config": (0, text, ""),
+        }
+    )
+    engine = observe(programs)["engines"]["containerd"]
+    assert engine["runtimes"]["runc"]["base_runtime_spec"] == "/etc/containerd/gone.json"
+    assert engine["missing_specs"] == ["/etc/containerd/gone.json of the runtime runc"]
+
+
 def test_registry_with_mirrors_and_a_folder(observe, tmp_path):
     """The CRI plugin of containerd 1.6 to 2.4 does not load with both."""
     registry = '[plugins."io.containerd.cri.v1.images".registry]\nconfig_path = "/etc/c"\n'

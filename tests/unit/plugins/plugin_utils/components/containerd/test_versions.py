@@ -103,13 +103,14 @@ def test_dump_is_not_believed_where_it_is_incomplete(row):
 FATAL = [
     {"config": {"missing_imports": ["/etc/containerd/gone.toml in /etc/containerd/config.toml"]}},
     {"registry_conflict": True},
+    {"missing_specs": ["/etc/containerd/cri-base.json of the runtime runc"]},
 ]
 
 
 @pytest.mark.parametrize(
     ("cause", "engine"),
     list(zip([row["cause"] for row in RECORD["fatal"]], FATAL, strict=True)),
-    ids=["missing import", "registry"],
+    ids=["missing import", "registry", "missing spec"],
 )
 @pytest.mark.parametrize(
     ("role", "node", "state"),
@@ -149,7 +150,7 @@ def test_containerd_that_would_not_come_back_is_not_restarted(cause, engine, rol
     ], cause
 
 
-@pytest.mark.parametrize("engine", FATAL, ids=["missing import", "registry"])
+@pytest.mark.parametrize("engine", FATAL, ids=["missing import", "registry", "missing spec"])
 def test_node_without_work_is_left_alone(engine):
     node = merge(DONE, {"engines": {"containerd": engine}})
     for role in ("containerd", "nvidia_container_runtime"):
