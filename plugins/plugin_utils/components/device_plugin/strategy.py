@@ -128,14 +128,14 @@ def decide(member: Member, desired: str) -> Decision:
     words = desired.split(",")
     if desired != AUTO:
         found = {word: tuple(_problems(row, member, word)) for word in words}
-        works = any(not problems for problems in found.values())
-        problems = (
+        works = any(not several for several in found.values())
+        counting = (
             problem
             for word, several in found.items()
             for problem in several
             if not (works and _is_ignored(row, member, word))
         )
-        return Decision(desired, _label(row, member), tuple(dict.fromkeys(problems)))
+        return Decision(desired, _label(row, member), tuple(dict.fromkeys(counting)))
     tried = {word: tuple(_problems(row, member, word)) for word in row.works}
     for word, problems in tried.items():
         if not problems:
