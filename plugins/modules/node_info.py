@@ -1975,7 +1975,8 @@ gpu_node:
         edits:
           description: >-
             Files that M(metal.gpu.config_document) edited and can restore, each with its C(path)
-            and the C(actor) of the edits. Each of the C(changes) has the C(key) path and the value
+            and the C(actor) of the edits. C(path) is the one that the configuration of an engine
+            has, also if that is a link. Each of the C(changes) has the C(key) path and the value
             C(before) and the fingerprint of the value C(after), each V(null) for none. C(untouched)
             is whether the file has not changed since then. C(error) is why the history cannot be
             read, and so the edits cannot be undone.
