@@ -1758,6 +1758,12 @@ gpu_node:
             The Kubernetes distribution that contains the kubelet of this node, such as k3s, with
             C(name) and C(unit). V(null) if the kubelet is C(kubelet.service).
           type: dict
+        rootless:
+          description: >-
+            The distribution that a user runs without root, with C(name) and C(unit). It is judged
+            by the name of the user's unit, and only a node without another kubelet is refused for
+            it. V(null) if there is none.
+          type: dict
         node_name:
           description: >-
             Name of the node in the cluster. It is the flag C(--hostname-override), else the name in
@@ -1836,6 +1842,7 @@ gpu_node:
           sub: running
           result: success
         distribution: null
+        rootless: null
         node_name: gpu-1
         own_name: gpu-1
         joined_name: gpu-1
@@ -1975,7 +1982,8 @@ gpu_node:
         edits:
           description: >-
             Files that M(metal.gpu.config_document) edited and can restore, each with its C(path)
-            and the C(actor) of the edits. Each of the C(changes) has the C(key) path and the value
+            and the C(actor) of the edits. C(path) is the one that the configuration of an engine
+            has, also if that is a link. Each of the C(changes) has the C(key) path and the value
             C(before) and the fingerprint of the value C(after), each V(null) for none. C(untouched)
             is whether the file has not changed since then. C(error) is why the history cannot be
             read, and so the edits cannot be undone.

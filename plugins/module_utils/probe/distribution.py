@@ -66,13 +66,7 @@ class KubeletData(TypedDict):
 def find_distribution(reading: Reading) -> Distribution | None:
     """Return the distribution that runs the kubelet of this node."""
     has_kubelet = reading.find_program("kubelet") is not None
-    found = distributions.distribution(reading.units, kubelet.UNIT, has_kubelet=has_kubelet)
-    if found or has_kubelet:
-        return found
-    patterns = distributions.ROOTLESS_PATTERNS
-    return distributions.rootless(
-        [one for pattern in patterns for one in reading.files.find(pattern)]
-    )
+    return distributions.distribution(reading.units, kubelet.UNIT, has_kubelet=has_kubelet)
 
 
 def find_home(reading: Reading) -> Home | None:

@@ -29,6 +29,12 @@ class NodeFiles:
     def exists(self, path: str) -> bool:
         return os.path.exists(self._on_disk(path))
 
+    def real(self, path: str) -> str:
+        """Return a path without links."""
+        prefix = os.path.realpath(self._root).rstrip("/")
+        found = os.path.realpath(self._on_disk(path))
+        return found[len(prefix) :] if found.startswith(f"{prefix}/") else found
+
     def find(self, pattern: str) -> list[str]:
         """Return the paths that match a shell pattern, sorted."""
         prefix = str(self._root).rstrip("/")

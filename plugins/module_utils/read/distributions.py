@@ -137,7 +137,10 @@ def _is_named(unit: str, properties: Mapping[str, str]) -> bool:
 
 
 def rootless(found: list[str]) -> Distribution | None:
-    """Return the k3s that a user runs, given its control groups."""
+    """Return the k3s that a user runs, given its control groups.
+
+    It is none of the node: every user can start a unit of this name, for any program.
+    """
     match = _ROOTLESS.search(found[0]) if found else None
     if match is None:
         return None

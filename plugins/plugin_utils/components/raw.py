@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TypedDict
+from typing import TypedDict, cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.ours import Values
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import (
     Asked,
     FlagData,
@@ -159,8 +160,30 @@ class Raw:
     def edited(self, histories: Iterable[str], patterns: Iterable[str]) -> list[str]:
         """Return the files, of these patterns, whose histories of edits these are."""
         wanted = tuple(patterns)
-        paths = [document_history_files.parse_file_name(one).path for one in histories]
+        paths = [self.histories[one].path for one in histories]
         return [path for path in paths if any(_matches(path, pattern) for pattern in wanted)]
+
+    @cached_property
+    def histories(self) -> dict[str, document_history_files.Edited]:
+        """Who edited which file, by the paths of the histories.
+
+        A history is named after the real path of its file. Here the path is the one that the
+        components read, and that the configuration of an engine has.
+        """
+        links = cast(Values, self.values("ours"))["links"]
+        found = {
+            path: document_history_files.parse_file_name(path)
+            for path in self.find(document_history_files.PATTERN)
+        }
+        return {
+            history: one._replace(path=links.get(one.path, one.path))
+            for history, one in found.items()
+        }
+
+    def history(self, path: str, actor: str) -> str | None:
+        """Return the path of the history of an actor's edits of a file; None if there is none."""
+        edited = document_history_files.Edited(path, actor)
+        return next((history for history, one in self.histories.items() if one == edited), None)
 
     def service(self, unit: str) -> ServiceData:
         return self._data["services"][unit]

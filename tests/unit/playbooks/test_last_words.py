@@ -127,6 +127,19 @@ def test_engine_that_starts_only_with_its_former_configuration(tmp_path, engine)
     assert "ENGINE_DOWN" not in found.words
 
 
+@pytest.mark.parametrize(("engine", "step"), [("containerd", "restart"), ("crio", "restart_crio")])
+def test_engine_that_does_not_start_after_a_removal(tmp_path, engine, step):
+    """The restored file has no history any more, so there is nothing to take back."""
+    lists = ("containerd_edits", "docker_edits", "crio_edits", "files")
+    data = {"distribution": RESTARTED, "rule": {}, "cdi_drop_in": {}, **{one: [] for one in lists}}
+    plan = {"steps": [{"slug": step}], "data": data}
+    facts = {"metal_gpu": {"node": NODE, "plans": {"nvidia_container_runtime": plan}}}
+    found = carry_out(tmp_path, "nvidia_container_runtime", "absent.yml", {"gpu-1": facts})
+    assert found.code != 0
+    assert f"ENGINE_DOWN gpu-1: {engine} does not start" in found.words
+    assert "containerd: failed to load TOML" in found.words
+
+
 def test_kubelet_that_does_not_start_with_its_former_files_either(tmp_path):
     data = {"configuration": [], "daemon_reload": False, "health_url": None}
     plan = {"steps": [], "data": data}

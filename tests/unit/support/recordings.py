@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from itertools import dropwhile
 from pathlib import Path
@@ -31,6 +32,15 @@ def plant(root: Path, texts: dict[str, str]) -> None:
         file = root / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
+
+
+def move(root: Path, path: str, to: str) -> None:
+    """Move a planted file or folder, and leave a link in its place, as some admins do."""
+    place, target = (root / one.lstrip("/") for one in (path, to))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    place.rename(target)
+    # Relative, so that it stays below the root.
+    place.symlink_to(os.path.relpath(target, place.parent))
 
 
 def plant_services(root: Path, texts: dict[str, str]) -> None:

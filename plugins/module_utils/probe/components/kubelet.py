@@ -112,6 +112,7 @@ PROBE = Probe(
         "cgroup": "/sys/fs/cgroup",
         "cgroup_v2": "/sys/fs/cgroup/cgroup.controllers",
     },
+    found={"k3s_rootless": distributions.ROOTLESS_PATTERNS},
     programs=("kubelet",),
     own_files={own_files.KUBELET_DROP_IN: "kubelet_device_plugins"},
     read=_read,

@@ -12,7 +12,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import section,
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
     cdi,
-    document_history_files,
     nvidia_driver,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.systemd import parse_environment_file
@@ -149,11 +148,7 @@ def _config_without_edits(raw: Raw) -> str | None:
     """
     path = nvidia_driver.TOOLKIT_CONFIG
     content = raw.texts.get(path)
-    left = [
-        raw.texts[history]
-        for history in raw.find(document_history_files.PATTERN)
-        if document_history_files.parse_file_name(history).path == path
-    ]
+    left = [raw.texts[history] for history, one in raw.histories.items() if one.path == path]
     while left:
         originals = {text: document_history.original(text, content) for text in left}
         last = next((text for text, original in originals.items() if original is not None), None)

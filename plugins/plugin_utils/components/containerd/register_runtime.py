@@ -172,10 +172,24 @@ def unregister_runtime(plan: Plan[Data], node: Node) -> None:
         embedded.unregister_runtime(plan, node, engine["home"], edits)
     elif edits:
         plan.step(RESTART, RESTART_REASON if engine["running"] else None)
-    elif changed := engine["changed_since_start"]:
-        # A removal that stopped before the restart leaves no history of the file that it restored,
-        # and a containerd whose default runtime can be the one that goes now.
-        is_unfinished = bool(record.added(node, runtime.ROLE))
-        reason = f"{', '.join(changed)} changed after containerd started"
-        plan.step(RESTART, reason if is_unfinished else None)
+    elif _is_unfinished(node):
+        refuse_config(plan, node)
+        changed = ", ".join(engine["changed_since_start"])
+        plan.step(RESTART, f"{changed} changed after containerd started")
     refuse_fatal_start(plan, node)
+
+
+def _is_unfinished(node: Node) -> bool:
+    """Tell whether a removal stopped before the restart, so that containerd runs with what goes.
+
+    The restored file has no history any more. So it counts that this containerd serves the node,
+    that no file has our runtime, and that one was written since the start.
+    """
+    engine = node["engines"]["containerd"]
+    found = engine["runtimes"].get(runtime.NAME)
+    return (
+        bool(engine["changed_since_start"])
+        and bool(record.added(node, runtime.ROLE))
+        and engines.choose(node, engines.AUTO) == engines.CONTAINERD
+        and (found is None or found["binary"] != runtime.PROGRAM)
+    )

@@ -216,6 +216,7 @@ def unregister_runtime(plan: Plan[Data], node: Node) -> None:
         files = engine["config"]["runtime_files"].get(runtime.NAME)
         is_unread = engine["running"] and runtime.NAME in engine["runtimes"] and not files
         if is_unread and record.added(node, runtime.ROLE):
+            refuse_config(plan, node)
             plan.step(RESTART, "CRI-O runs with the runtime nvidia, which no file has any more")
             refuse_fatal_start(plan, engine)
         return

@@ -29,11 +29,10 @@ class Unread(TypedDict):
 
 def observe(raw: Raw, config: str) -> Unread:
     """Return what the role has written into the file of Docker and its drop-in."""
-    name = document_history_files.file_name(config, _ACTOR)
-    stored = f"{document_history_files.DIRECTORY}/{name}"
+    stored = raw.history(config, _ACTOR)
     changes = (
         history.last_changes(config, raw.texts[stored], raw.texts.get(config))
-        if stored in raw.texts and _is_newer(raw, stored)
+        if stored and _is_newer(raw, stored)
         else ()
     )
     return {

@@ -61,6 +61,7 @@ class Kubelet(Program):
 
     unit_state: UnitState
     distribution: distributions.Distribution | None
+    rootless: distributions.Distribution | None  # of a user; the node's kubelet is another one
     node_name: str
     own_name: str | None
     joined_name: str | None
@@ -169,6 +170,7 @@ def _kubelet(raw: Raw, setup: _Setup) -> Kubelet:
             "result": state.get("Result"),
         },
         "distribution": embedded["distribution"] if embedded else None,
+        "rootless": distributions.rootless(raw.found["k3s_rootless"]),
         "node_name": kubelet.node_name(setup.flags, joined, hostname),
         "own_name": _own_name(setup, embedded, hostname),
         "joined_name": joined,

@@ -100,7 +100,7 @@ def _plan_present(plan: Plan[Data], node: Node) -> None:
     if engines.refuse_distribution(plan, node) or kubelet["distribution"]:
         return  # a distribution has no kubelet that needs the gate
     if not kubelet["installed"]:
-        plan.refuse("KUBELET_MISSING")
+        engines.refuse_missing_kubelet(plan, node)
         return
     # The kubelet does not start with a broken drop-in in --config-dir either.
     for document in (kubelet["config"], *kubelet["config_dir"]["files"]):

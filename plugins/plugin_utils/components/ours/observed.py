@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TypedDict, cast
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files, packages
+from ansible_collections.metal.gpu.plugins.module_utils.read import packages
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history as document_history
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.history import Change
@@ -62,7 +62,7 @@ def observe(raw: Raw) -> Observed:
     return {
         "ours": {
             "files": raw.own_files,
-            "edits": [_edit(raw, path) for path in raw.find(document_history_files.PATTERN)],
+            "edits": [_edit(raw, history) for history in raw.histories],
             "packages": {
                 PurePosixPath(path).stem: _record(raw, path)
                 for path in (*raw.find(packages.RECORDS), *raw.unread(packages.RECORDS))
@@ -72,8 +72,8 @@ def observe(raw: Raw) -> Observed:
 
 
 def _edit(raw: Raw, history: str) -> Edit:
-    """Return the edited file, the actor and the changed values, from the path of a history."""
-    path, actor = document_history_files.parse_file_name(history)
+    """Return the edited file, the actor and the changed values."""
+    path, actor = raw.histories[history]
     summary = document_history.summarize(path, raw.texts[history], raw.texts.get(path))
     return {
         "path": path,

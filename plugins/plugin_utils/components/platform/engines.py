@@ -44,6 +44,14 @@ def refuse_distribution(plan: Plan[NoData], node: Node) -> bool:
     return is_unknown
 
 
+def refuse_missing_kubelet(plan: Plan[NoData], node: Node) -> None:
+    """Refuse a node that has no kubelet and needs one, also if a user runs one."""
+    if rootless := node["kubelet"]["rootless"]:
+        plan.refuse("DISTRIBUTION_UNSUPPORTED", **rootless)
+    else:
+        plan.refuse("KUBELET_MISSING")
+
+
 def refuse_stopped_distribution(plan: Plan[NoData], node: Node) -> None:
     """Refuse a distribution that does not run: it generates its settings only at its start.
 

@@ -60,7 +60,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         engines.refuse_stopped_distribution(plan, node)
         engines.refuse(plan, node, desired["engine"])
         if not kubelet["installed"]:
-            plan.refuse("KUBELET_MISSING")
+            engines.refuse_missing_kubelet(plan, node)
             return plan.result()
         joined, own = kubelet["joined_name"], kubelet["own_name"]
         if joined and own and joined != own:

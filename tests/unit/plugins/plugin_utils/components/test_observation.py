@@ -428,6 +428,7 @@ def test_a_gpu_node(observe, tmp_path):
             "running": False,
             "unit_state": {"active": "inactive", "sub": "auto-restart", "result": "exit-code"},
             "distribution": None,
+            "rootless": None,
             "node_name": "gpu-1",
             "own_name": "gpu-1",
             "joined_name": None,

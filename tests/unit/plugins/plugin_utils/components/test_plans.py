@@ -1318,21 +1318,62 @@ def test_only_what_nobody_has_changed_since_is_taken_back(
         assert made["data"]["change"] == change
 
 
+RESTORED = {"changed_since_start": [CONFIG], "runtimes": {"nvidia": None}}
+UNPARSED = {"runtimes": {"nvidia": None, "runc": None}, "config": {"error": f"{CONFIG}, line 3"}}
+ADMINS = {"runtimes": {"nvidia": {"binary": "/usr/local/nvidia/toolkit/nvidia-container-runtime"}}}
+THEIRS = {"runtimes": DONE["engines"]["containerd"]["runtimes"]}
+
+
+def half_removed(changes: dict[str, Any], base: dict[str, Any] = DONE) -> dict[str, Any]:
+    """Return a node whose files have no history any more, while the toolkit is still to go."""
+    changed = merge({"engines": {"containerd": RESTORED}}, changes)
+    node = without_nulls(merge(base, changed))
+    node["ours"] = {**node["ours"], "edits": [], "packages": DONE["ours"]["packages"]}
+    return node
+
+
 @pytest.mark.parametrize(
-    ("packages", "expected"),
+    ("changes", "expected"),
     [
-        pytest.param(DONE["ours"]["packages"], True, id="unfinished: the toolkit is still to go"),
-        pytest.param({}, False, id="finished, or never begun: the change is the admin's"),
+        pytest.param({}, True, id="the restored file has no history any more"),
+        pytest.param({"engines": {"containerd": ADMINS}}, True, id="the admin's one is back"),
+        pytest.param({"engines": {"containerd": THEIRS}}, False, id="a file still has the runtime"),
+        pytest.param(
+            {"engines": {"containerd": {"changed_since_start": []}}}, False, id="containerd read it"
+        ),
     ],
 )
 def test_removal_that_stopped_before_the_restart(
-    packages: dict[str, Any], *, expected: bool
+    changes: dict[str, Any], *, expected: bool
 ) -> None:
     """The restored file has no history any more, and the default runtime must not go unread."""
-    node = merge(DONE, {"engines": {"containerd": {"changed_since_start": [CONFIG]}}})
-    node["ours"] = {**node["ours"], "edits": [], "packages": packages}
-    planned = names(plan("nvidia_container_runtime", node, state="absent"))
+    planned = names(plan("nvidia_container_runtime", half_removed(changes), state="absent"))
     assert ("Restart containerd" in planned) is expected
+
+
+def test_change_of_the_admin_is_not_read_without_a_toolkit_of_ours() -> None:
+    """The removal has ended, or never begun."""
+    node = half_removed({})
+    node["ours"] = {**node["ours"], "packages": {}}
+    planned = names(plan("nvidia_container_runtime", node, state="absent"))
+    assert "Restart containerd" not in planned
+
+
+def test_no_engine_is_restarted_with_a_file_that_cannot_be_parsed() -> None:
+    """The admin is halfway through an edit, and containerd would not come back."""
+    node = half_removed({"engines": {"containerd": UNPARSED}})
+    refused = plan("nvidia_container_runtime", node, state="absent")
+    assert (codes(refused), refused["steps"]) == (["CONTAINERD_CONFIG_INVALID"], [])
+
+
+@pytest.mark.parametrize("changes", [{}, UNPARSED], ids=["valid", "cannot be parsed"])
+def test_containerd_below_docker_waits_for_its_next_start(changes: dict[str, Any]) -> None:
+    """The role registers nothing with it there, so what has changed is the admin's."""
+    node = half_removed({"engines": {"containerd": changes}}, merge(DONE, load("docker")))
+    planned = plan("nvidia_container_runtime", node, state="absent")
+    assert codes(planned) == []
+    assert "Restart containerd" not in names(planned)
+    assert "Remove the container toolkit" in names(planned)
 
 
 def test_driver_that_was_removed_halfway_goes_on_going() -> None:

@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
 )
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     codes,
+    load,
     merge,
     plan,
 )
@@ -291,16 +292,45 @@ def test_unit_with_another_name(observe, tmp_path, unit):
     assert unit in refusal["message"]
 
 
+ROOTLESS = "sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service"
+ROOTLESS_UNIT = "k3s-rootless.service of the user 1000"
+
+
+@pytest.mark.parametrize("role", ["preflight", "kubelet_device_plugins"])
 @pytest.mark.parametrize("slice_", ["app.slice/", ""])
-def test_rootless_k3s_is_named(observe, tmp_path, slice_):
-    user = "sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service"
-    (tmp_path / f"{user}/{slice_}k3s-rootless.service").mkdir(parents=True)
-    found = observe(Programs({}))
-    unit = "k3s-rootless.service of the user 1000"
-    assert found["kubelet"]["distribution"] == {"name": "rootless k3s", "unit": unit}
-    (refusal,) = plan("preflight", merged(found))["refusals"]
+def test_rootless_k3s_is_named_where_a_kubelet_is_needed(observe, tmp_path, slice_, role):
+    (tmp_path / f"{ROOTLESS}/{slice_}k3s-rootless.service").mkdir(parents=True)
+    kubelet = observe(Programs({}))["kubelet"]
+    assert kubelet["rootless"] == {"name": "rootless k3s", "unit": ROOTLESS_UNIT}
+    changes = {"installed": kubelet["installed"], "rootless": kubelet["rootless"]}
+    (refusal,) = plan(role, merge(NODE, {"kubelet": changes}))["refusals"]
     assert refusal["code"] == "DISTRIBUTION_UNSUPPORTED"
-    assert f"rootless k3s ({unit})" in refusal["message"]
+    assert f"rootless k3s ({ROOTLESS_UNIT})" in refusal["message"]
+
+
+@pytest.mark.parametrize("role", ["preflight", "kubelet_device_plugins"])
+def test_rootless_k3s_beside_a_kubelet_is_ignored(role):
+    rootless = {"rootless": {"name": "rootless k3s", "unit": ROOTLESS_UNIT}}
+    assert codes(plan(role, merge(NODE, {"kubelet": rootless}))) == []
+
+
+def test_no_user_blocks_a_node_without_kubelet_by_the_name_of_a_unit(observe, tmp_path):
+    """Every user can start a unit of this name. Docker needs no kubelet, and neither does a reboot.
+
+    Nor does it count as a kubelet that runs, with which a teardown would not remove Docker.
+    """
+    before = observe(Programs({}))
+    (tmp_path / f"{ROOTLESS}/app.slice/k3s-rootless.service").mkdir(parents=True)
+    found = observe(Programs({}))
+    rootless = found["kubelet"].pop("rootless")
+    assert (rootless["unit"], before["kubelet"].pop("rootless")) == (ROOTLESS_UNIT, None)
+    assert found["kubelet"] == before["kubelet"]
+    kubelet = {**NODE["kubelet"], **found["kubelet"], "rootless": rootless}
+    node = {**merge(NODE, load("docker")), "kubelet": kubelet}
+    nouveau = merge(node, {"kernel": {"modules": ["nouveau"]}})
+    for role in ("docker_ce", "nvidia_container_runtime"):
+        assert "DISTRIBUTION_UNSUPPORTED" not in codes(plan(role, node))
+    assert "DISTRIBUTION_UNSUPPORTED" not in codes(plan("nvidia_driver", nouveau, reboot_ok=True))
 
 
 def test_microk8s_has_no_home(observe):

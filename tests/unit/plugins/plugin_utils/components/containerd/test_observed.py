@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+from posixpath import dirname
 
 import pytest
 
@@ -16,6 +17,7 @@ from ansible_collections.metal.gpu.tests.unit.support.observing import (
 )
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
+    move,
     plant,
     recording,
 )
@@ -149,12 +151,23 @@ def test_containerd_started_before_its_files_were_written(observe, tmp_path, sta
     [pytest.param(30, True, id="after the start"), pytest.param(90, False, id="before it")],
 )
 @pytest.mark.parametrize("unit", ["containerd", "crio"])
-def test_edit_of_ours_that_the_engine_has_not_read(observe, tmp_path, unit, edited_s_ago, expected):
-    """An admin has changed the file, too, so only the time of the history tells."""
+@pytest.mark.parametrize("linked", ["", "the file", "the folder"])
+def test_edit_of_ours_that_the_engine_has_not_read(
+    observe, tmp_path, unit, edited_s_ago, expected, linked
+):
+    """An admin has changed the file, too, so only the time of the history tells.
+
+    The history has the real path of the file, and the engine's configuration has another one.
+    """
     path = {"containerd": "/etc/containerd/config.toml", "crio": "/etc/crio/crio.conf"}[unit]
-    name = document_history_files.file_name(path, "metal.gpu.containerd")
+    real = path.replace("/etc/", "/srv/") if linked else path
+    name = document_history_files.file_name(real, "metal.gpu.containerd")
     history = f"{document_history_files.DIRECTORY}/{name}"
     plant(tmp_path, {path: "", history: "{}"})
+    if linked == "the file":
+        move(tmp_path, path, real)
+    elif linked:
+        move(tmp_path, dirname(path), dirname(real))
     edited = time.time() - edited_s_ago
     os.utime(tmp_path / history[1:], (edited, edited))
     os.utime(tmp_path / path[1:], (time.time() - 10,) * 2)

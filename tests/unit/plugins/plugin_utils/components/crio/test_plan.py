@@ -555,6 +555,14 @@ def test_removal_that_stopped_before_the_restart(changes: Any, *, restarts: bool
         assert planned.index("Restart CRI-O") < planned.index("Remove the container toolkit")
 
 
+def test_crio_is_not_restarted_with_a_file_that_cannot_be_parsed() -> None:
+    """Also, the runtime can be in that file."""
+    left = crio(runtimes={"nvidia": NVIDIA}, config={"runtime_files": {}, "error": f"{OF_TOOL}: x"})
+    node = merge(FRESH, {**left, "ours": {"packages": load("done")["ours"]["packages"]}})
+    refused = plan(RUNTIME, node, state="absent")
+    assert (codes(refused), refused["steps"]) == (["CRIO_CONFIG_INVALID"], [])
+
+
 def test_history_that_is_lost_is_refused() -> None:
     lost = {"path": DROP_IN, "actor": ACTOR, "changes": [], "untouched": False, "error": "broken"}
     node = merge(FRESH, {"ours": {"edits": [lost]}})

@@ -32,7 +32,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.do
 )
 from ansible_collections.metal.gpu.tests.unit.support.observing import IN_THE_FUTURE
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
-from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
+from ansible_collections.metal.gpu.tests.unit.support.recordings import move, plant
 
 HISTORY = "{}/{}".format(
     document_history_files.DIRECTORY,
@@ -83,6 +83,15 @@ def test_what_docker_has_not_read(observe, tmp_path, started_s, changed_s, expec
     texts |= {own_files.DOCKER_PROXY: unit_text, "/usr/lib/systemd/system/docker.service": ""}
     plant(tmp_path, texts)
     assert observed(observe, unit(started_s, changed_s)) == expected
+
+
+def test_file_behind_a_link(observe, tmp_path):
+    real = "/srv/docker.json"
+    name = document_history_files.file_name(real, actor("docker_ce"))
+    plant(tmp_path, {PATH: WRITTEN, f"{document_history_files.DIRECTORY}/{name}": STORED})
+    move(tmp_path, PATH, real)
+    expected = {"set": [["labels"], ["log-opts", "max-size"]], "removed": [["debug"]]}
+    assert observed(observe, unit(1, 1)) == {**expected, "proxy": False}
 
 
 def test_file_of_the_admin_waits_for_the_next_start(observe, tmp_path):

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from posixpath import basename, dirname
+
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files
@@ -10,9 +13,7 @@ from ansible_collections.metal.gpu.plugins.modules import config_document
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.history import History, remember
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
-from ansible_collections.metal.gpu.tests.unit.support.recordings import (
-    plant,
-)
+from ansible_collections.metal.gpu.tests.unit.support.recordings import move, plant
 
 
 def test_what_this_collection_has_left_is_found(observe, tmp_path):
@@ -52,6 +53,49 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
             }
         },
     }
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/containerd/config.toml",
+        "/etc/docker/daemon.json",
+        "/etc/nvidia-container-runtime/config.toml",
+        "/etc/crio/crio.conf.d/99-metal-gpu.conf",
+    ],
+)
+def test_edited_file_has_the_path_of_the_configuration(observe, tmp_path, path):
+    """Its folder is a link, and the history has the real path. Plans compare the other one."""
+    real = f"/srv/conf/{basename(path)}"
+    left, written = "a = 1\n", "a = 2\n"
+    name = document_history_files.file_name(real, "metal.gpu.nvidia_container_runtime")
+    history = remember(History(left, written, left, language="toml"))
+    plant(tmp_path, {path: written, f"{document_history_files.DIRECTORY}/{name}": history})
+    move(tmp_path, dirname(path), dirname(real))
+    (edit,) = observe(Programs({}))["ours"]["edits"]
+    assert (edit["path"], edit["untouched"]) == (path, True)
+    assert edit["changes"][0]["key"] == ["a"]
+
+
+def test_edited_file_that_is_gone_has_its_real_path(observe, tmp_path):
+    """Nothing tells any more under which path somebody read it."""
+    path = "/srv/conf/daemon.json"
+    name = document_history_files.file_name(path, "metal.gpu.docker_ce")
+    plant(tmp_path, {f"{document_history_files.DIRECTORY}/{name}": "{}"})
+    (edit,) = observe(Programs({}))["ours"]["edits"]
+    assert edit["path"] == path
+
+
+def test_linked_settings_of_the_toolkit_are_known_without_the_edit(observe, tmp_path):
+    """So a removal of the package recognises the file that the package made."""
+    path, real = "/etc/nvidia-container-runtime/config.toml", "/srv/toolkit.toml"
+    left, written = "a = 1\n", "a = 2\n"
+    name = document_history_files.file_name(real, "metal.gpu.nvidia_container_runtime")
+    history = remember(History(left, written, left, language="toml"))
+    plant(tmp_path, {path: written, f"{document_history_files.DIRECTORY}/{name}": history})
+    move(tmp_path, path, real)
+    found = observe(Programs({}))["toolkit"]["config_sha256"]
+    assert found == sha256(left.encode()).hexdigest()
 
 
 EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
