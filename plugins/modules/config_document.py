@@ -146,6 +146,7 @@ options:
         the owner and the extended attributes of the file.
       - The copy is in O(history_dir), because some programs read every file in a directory.
       - A copy from earlier edits stays. Then the new copy has a number at the end of its name.
+        There is no new copy while the file has edits of another O(actor).
       - The copy is removed when all edits are undone, unless it differs from the file.
     type: bool
     default: true
@@ -418,7 +419,7 @@ def _replace(
                 with files.writing(place.path):
                     _set_attributes(candidate, place.path, request, module, is_new=current is None)
             stack.enter_context(_history_directories(place))
-            if request["backup"] and current is not None:
+            if request["backup"] and current is not None and not _has_earlier_copy(place):
                 result["backup_file"] = stack.enter_context(_backup(place, current, module))
             stack.enter_context(_history_during(place, request["history_during"]))
             with files.writing(place.path):
@@ -500,6 +501,17 @@ def _forget(place: Place, content: bytes | None) -> None:
         os.rmdir(place.history_dir)
         if place.history_dir == document_history_files.DIRECTORY:
             os.rmdir(os.path.dirname(place.history_dir))  # the collection's own directory
+
+
+def _has_earlier_copy(place: Place) -> bool:
+    """Is there a copy, and has the file edits of another actor? Then it is nobody's former file."""
+    pattern = glob.escape(os.path.join(place.history_dir, "")) + "*.json"
+    others = {one for one in glob.glob(pattern) if _edits(one, place.path)} - {place.history}
+    return bool(others) and os.path.lexists(place.backup)
+
+
+def _edits(history: str, path: str) -> bool:
+    return document_history_files.parse_file_name(history).path == path
 
 
 @contextlib.contextmanager

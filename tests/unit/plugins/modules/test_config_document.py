@@ -51,7 +51,9 @@ def call(node, capsys):
 
 @pytest.fixture
 def write(call):
-    def run(before, after, *, path="etc/daemon.json", history_dir=None, aside=None, **request):
+    def run(before, after, *, path="etc/daemon.json", **request):
+        names = ("history_dir", "aside", "actor")
+        options = {name: request.pop(name) for name in names if name in request}
         request = {
             "expected": digest(before),
             "content": encode(after),
@@ -65,8 +67,6 @@ def write(call):
             "group": None,
             **request,
         }
-        options = {"history_dir": history_dir} if history_dir else {}
-        options |= {"aside": aside} if aside else {}
         return call(path, _write=json.dumps(request), **options)
 
     return run
@@ -281,6 +281,16 @@ def test_an_earlier_backup_stays(write, node):
     write(b"newer", b"theirs", history_after=None)
     assert [each.read_bytes() for each in backups(node)] == [b"old"]
     assert beside.read_bytes() == b"of the admin"
+
+
+def test_a_file_with_edits_of_another_actor_is_copied_once(write, node):
+    (node / "etc/daemon.json").write_bytes(b"old")
+    write(b"old", b"old a", backup=True)
+    write(b"old a", b"old a b", actor="b", backup=True)
+    write(b"old a b", b"old b", history_after=None)
+    result = write(b"old b", b"old b a", backup=True)
+    assert "backup_file" not in result
+    assert sorted(each.read_bytes() for each in backups(node)) == [b"old", b"old a"]
 
 
 def test_a_failure_leaves_an_earlier_backup(write, node, monkeypatch):
