@@ -60,8 +60,10 @@ _RULES: list[Values] = [
 _IS_NEW = "request.operation == 'CREATE'"
 # How a container names devices in the strategy volume-mounts. Nobody writes that by hand.
 _MOUNTS = "nvidia-container-devices"
-# How a pod names devices for NVIDIA's runtime, where the engine passes annotations to it.
-_ANNOTATIONS, _VENDOR = "cdi.k8s.io/", "nvidia.com/"
+# How a pod names devices for NVIDIA's runtime, where the engine passes annotations to it. The kinds
+# are those of GPUs that the driver of the node serves, also runtime.nvidia.com/gpu=, and of claims.
+# nvidia.com/pgpu= is a GPU for a virtual machine: pods of Kata Containers name it in this way.
+_ANNOTATIONS, _KINDS = "cdi.k8s.io/", ("nvidia.com/gpu=", "gpu.nvidia.com/")
 _REMEDY = (
     "Request GPUs by resources.limits, or ask the admin of the cluster to exempt the namespace "
     "(device_plugin_guard_exempt_namespaces)"
@@ -184,6 +186,7 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
         "(!has(e.valueFrom) && (!has(e.value) || e.value in ['', 'void']))))"
     )
     mounts = f"(!has(c.volumeMounts) || c.volumeMounts.all(m, !m.mountPath.contains('{_MOUNTS}')))"
+    named = " || ".join(f"object.metadata.annotations[k].contains('{kind}')" for kind in _KINDS)
     # The device plugin gives a container its variable; one in the pod has precedence.
     rules = [
         (
@@ -199,8 +202,7 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
         ),
         (
             f"!({_IS_NEW}) || !has(object.metadata.annotations) || "
-            f"object.metadata.annotations.all(k, !k.startsWith('{_ANNOTATIONS}') || "
-            f"!object.metadata.annotations[k].contains('{_VENDOR}'))",
+            f"object.metadata.annotations.all(k, !k.startsWith('{_ANNOTATIONS}') || !({named}))",
             f"an annotation {_ANNOTATIONS} of the pod names GPUs. {_REMEDY}",
         ),
         (

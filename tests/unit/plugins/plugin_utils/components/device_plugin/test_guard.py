@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -286,13 +287,15 @@ def test_values_that_are_let_through_mean_nothing() -> None:
     assert "A container may leave it out, or set it to void" in rule["message"]
 
 
-def test_an_annotation_that_names_devices_of_others_is_none_of_ours() -> None:
-    """CDI has annotations of all vendors; only their values say whose devices they are."""
+@pytest.mark.parametrize("row", RECORD["annotation_values"]["rows"], ids=lambda row: row["value"])
+def test_an_annotation_is_rejected_if_it_names_gpus_of_the_node(row: Any) -> None:
+    """CDI has annotations of all vendors, and GPUs of virtual machines are none of ours."""
     _mutation, validation = guards()
     (rule,) = (one for one in validation["validations"] if "annotation" in one["message"])
-    (row,) = (row for row in RECORD["requests"]["rows"] if row["what"] == "annotation")
-    assert f"!k.startsWith('{row['value']}')" in rule["expression"]
-    assert ".contains('nvidia.com/')" in rule["expression"]
+    (prefix,) = (row for row in RECORD["requests"]["rows"] if row["what"] == "annotation")
+    assert f"!k.startsWith('{prefix['value']}')" in rule["expression"]
+    kinds = re.findall(r"annotations\[k\]\.contains\('([^']+)'\)", rule["expression"])
+    assert any(kind in row["value"] for kind in kinds) is row["gives"]
 
 
 def test_a_claim_of_a_dra_driver_is_a_request() -> None:
