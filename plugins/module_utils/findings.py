@@ -910,6 +910,10 @@ GUARD_NEW (notice): nvidia is the default runtime of nodes of this run, so admis
   GPUs from pods that request none, in all namespaces but {namespaces}
 Remedy: nothing to do; to look first which pods they would reject, set `device_plugin_guard: warn`
 
+GUARD_CHANGED (notice): the guard of the cluster gets other rules, by which the API server rejects
+  pods that are created from now on: {rules}
+Remedy: nothing to do; to look first which pods they would reject, set `device_plugin_guard: warn`
+
 GUARD_UNSUPPORTED (notice): the cluster does not have {kinds} in version v1, so its API server
   cannot keep GPUs from pods that request none
 Remedy: update Kubernetes, or see "Without admission policies" in docs/isolation.md; to accept it,

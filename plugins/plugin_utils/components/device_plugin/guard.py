@@ -264,6 +264,9 @@ def plan_guard(plan: Plan[Data], observed: Observed, desired: Desired) -> None:
     served = [one for one in wanted if one["kind"].removesuffix("Binding") not in lacking]
     if is_new and served:
         plan.notice("GUARD_NEW", namespaces=", ".join(sorted(exempt)))
+    changed = _changed_rules(served, found)
+    if changed:
+        plan.notice("GUARD_CHANGED", rules="; ".join(changed))
     applied = [one for one in served if not _is_there(one, found)]
     data["manifests"] = [*applied, *data["manifests"]]
     kept = {one["kind"] for one in served}
@@ -278,6 +281,23 @@ def _mode(found: Mapping[str, list[Object] | None]) -> str:
     ):
         return "enforce"
     return "warn" if ours else "none"
+
+
+def _changed_rules(
+    wanted: Iterable[Manifest], found: Mapping[str, list[Object] | None]
+) -> list[str]:
+    """Return what the rules say that policies of this role reject pods by, and did not before."""
+    ours = _own(found.get(VALIDATING))
+    if _mode(found) != "enforce" or not ours:
+        return []
+    now = {one.get("expression") for one in section(ours[0], "spec").get("validations", ())}
+    return [
+        str(rule["message"]).removesuffix(_REMEDY).rstrip(". ")
+        for one in wanted
+        if one["kind"] == VALIDATING and section(one, "metadata", "annotations")[_MODE] == "enforce"
+        for rule in one["spec"]["validations"]
+        if rule["expression"] not in now
+    ]
 
 
 def _exempt(data: Data, observed: Observed, desired: Desired) -> set[str]:

@@ -138,6 +138,21 @@ def test_a_new_guard_is_announced_with_what_it_leaves_alone() -> None:
     assert plan("containerd")["notices"] == plan(guard="enforce")["notices"] == []
 
 
+def test_other_rules_of_a_guard_that_rejects_pods_are_announced() -> None:
+    """With a newer release, pods can be rejected that were not before."""
+    made = {one["kind"]: one for one in plan()["data"]["manifests"]}
+    there = copy.deepcopy({kind: [made[kind]] for kind in (MUTATING, VALIDATING)})
+    assert plan(policies=there)["notices"] == []
+    rules = there[VALIDATING][0]["spec"]["validations"]
+    (rule,) = (one for one in rules if "annotation" in one["message"])
+    rule["expression"] = "true"
+    (notice,) = plan(policies=there)["notices"]
+    assert notice["code"] == "GUARD_CHANGED"
+    assert notice["message"].endswith(": an annotation cdi.k8s.io/ of the pod names GPUs")
+    assert plan(policies=there, guard="warn")["notices"] == []
+    assert plan(policies=WARNS, guard="enforce")["notices"] == []
+
+
 def test_the_plugin_comes_after_what_is_about_its_pods() -> None:
     made = plan()
     assert made["data"]["manifests"][-1]["kind"] == "DaemonSet"
