@@ -179,8 +179,7 @@ Remedy: run `dpkg-query -W` (`rpm -qa` on Red Hat's systems) on the node; if it 
   package database; then run again
 
 UNITS_UNKNOWN (refusal): systemd did not report the state of {units}: {error}
-Remedy: run `systemctl show kubelet.service` on the node; if it fails or hangs, run `systemctl
-  daemon-reexec`, or reboot the node; then run again
+Remedy: run `systemctl show {unit}` on the node; {advice}; then run again
 
 VERSION_UNKNOWN (refusal): cannot determine the version of {program}: `{program} --version` printed:
   {error}
