@@ -119,7 +119,7 @@ Remedy: run `hostnamectl set-hostname {joined}`, or start the kubelet with
 
 DISTRIBUTION_UNSUPPORTED (refusal): the node runs {name} ({unit}), which has its own kubelet and
   container engine in places that this release does not know
-Remedy: remove the node from the group, or replace {name} by a k3s, RKE2 or k0s that runs as root
+Remedy: remove the node from the group, or stop {name} and install what the node is to run instead
 
 DISTRIBUTION_STOPPED (refusal): the containerd of {name} ({unit}) does not run, so its settings are
   unknown
