@@ -254,17 +254,19 @@ def plan_guard(plan: Plan[Data], observed: Observed, desired: Desired) -> None:
         needs = " and ".join(f"{kind} (Kubernetes {NEEDS[kind]})" for kind in lacking)
         plan.notice("GUARD_UNSUPPORTED", kinds=needs)
     exempt = _exempt(data, observed, desired)
+    handler = desired["runtime_class"] or HANDLER
     wanted = manifests(
         mutates=wish == "enforce",
         denies=wish == "enforce",
         exempt=exempt,
         resources=desired["guard_resources"],
-        handler=desired["runtime_class"] or HANDLER,
+        handler=handler,
     )
     served = [one for one in wanted if one["kind"].removesuffix("Binding") not in lacking]
     if is_new and served:
         plan.notice("GUARD_NEW", namespaces=", ".join(sorted(exempt)))
-    changed = _changed_rules(served, found)
+    rules = _validations(desired["guard_resources"], handler) if wish == "enforce" else []
+    changed = _changed_rules(rules, found)
     if changed:
         plan.notice("GUARD_CHANGED", rules="; ".join(changed))
     applied = [one for one in served if not _is_there(one, found)]
@@ -283,19 +285,15 @@ def _mode(found: Mapping[str, list[Object] | None]) -> str:
     return "warn" if ours else "none"
 
 
-def _changed_rules(
-    wanted: Iterable[Manifest], found: Mapping[str, list[Object] | None]
-) -> list[str]:
-    """Return what the rules say that policies of this role reject pods by, and did not before."""
+def _changed_rules(rules: Iterable[Values], found: Mapping[str, list[Object] | None]) -> list[str]:
+    """Return what the rules say by which policies of this role did not reject pods before."""
     ours = _own(found.get(VALIDATING))
     if _mode(found) != "enforce" or not ours:
         return []
-    now = {one.get("expression") for one in section(ours[0], "spec").get("validations", ())}
+    now = {one["expression"] for one in (ours[0].get("spec") or {}).get("validations", ())}
     return [
         str(rule["message"]).removesuffix(_REMEDY).rstrip(". ")
-        for one in wanted
-        if one["kind"] == VALIDATING and section(one, "metadata", "annotations")[_MODE] == "enforce"
-        for rule in one["spec"]["validations"]
+        for rule in rules
         if rule["expression"] not in now
     ]
 
