@@ -119,7 +119,7 @@ Remedy: run `hostnamectl set-hostname {joined}`, or start the kubelet with
 
 DISTRIBUTION_UNSUPPORTED (refusal): the node runs {name} ({unit}), which has its own kubelet and
   container engine in places that this release does not know
-Remedy: remove the node from the group, or replace {name} by a k3s, RKE2 or k0s that runs as root
+Remedy: remove the node from the group, or stop {name} and install what the node is to run instead
 
 DISTRIBUTION_STOPPED (refusal): the containerd of {name} ({unit}) does not run, so its settings are
   unknown
@@ -179,8 +179,7 @@ Remedy: run `dpkg-query -W` (`rpm -qa` on Red Hat's systems) on the node; if it 
   package database; then run again
 
 UNITS_UNKNOWN (refusal): systemd did not report the state of {units}: {error}
-Remedy: run `systemctl show kubelet.service` on the node; if it fails or hangs, run `systemctl
-  daemon-reexec`, or reboot the node; then run again
+Remedy: run `systemctl show {unit}` on the node; {advice}; then run again
 
 VERSION_UNKNOWN (refusal): cannot determine the version of {program}: `{program} --version` printed:
   {error}
@@ -908,6 +907,10 @@ Remedy: rename or delete the policy, `kubectl get {kind} {name} --output yaml`; 
 
 GUARD_NEW (notice): nvidia is the default runtime of nodes of this run, so admission policies keep
   GPUs from pods that request none, in all namespaces but {namespaces}
+Remedy: nothing to do; to look first which pods they would reject, set `device_plugin_guard: warn`
+
+GUARD_CHANGED (notice): the guard of the cluster gets other rules, by which the API server rejects
+  pods that are created from now on: {rules}
 Remedy: nothing to do; to look first which pods they would reject, set `device_plugin_guard: warn`
 
 GUARD_UNSUPPORTED (notice): the cluster does not have {kinds} in version v1, so its API server

@@ -51,8 +51,8 @@ options:
         variable in the pod. V(plain) does nothing.
       - V(volume_mount) mounts C(/dev/null) at C(/var/run/nvidia-container-devices/all).
         V(cdi_annotation) has the annotation C(cdi.k8s.io/…).
-      - V(runtime_class) has O(runtime_class), the image of V(image_variable) and the annotation of
-        V(cdi_annotation).
+      - V(runtime_class) has O(runtime_class) and the image of V(image_variable).
+        V(runtime_class_annotation) has it with the annotation of V(cdi_annotation).
       - V(second_container), V(init_container) and V(ephemeral_container) have the image of
         V(image_variable). The first is in a pod whose other container requests a GPU.
       - V(privileged) is a privileged container.
@@ -65,6 +65,7 @@ options:
       - volume_mount
       - cdi_annotation
       - runtime_class
+      - runtime_class_annotation
       - second_container
       - init_container
       - ephemeral_container

@@ -34,7 +34,8 @@ ANNOTATION = {"cdi.k8s.io/metal-gpu-leak": "nvidia.com/gpu=all"}
 
 # What a container tries, in the order of reports.
 IMAGE, POD, PLAIN = "image_variable", "pod_variable", "plain"
-MOUNT, CDI, CLASS = "volume_mount", "cdi_annotation", "runtime_class"
+MOUNT, CDI = "volume_mount", "cdi_annotation"
+CLASS, CLASS_CDI = "runtime_class", "runtime_class_annotation"
 SECOND, INIT, EPHEMERAL, PRIVILEGED = (
     "second_container",
     "init_container",
@@ -47,7 +48,8 @@ ATTEMPTS: Mapping[str, str] = {
     PLAIN: "an image without the variable",
     MOUNT: f"a mount at {VOLUME_MOUNT}",
     CDI: "the annotation {}: {}".format(*next(iter(ANNOTATION.items()))),
-    CLASS: f"the RuntimeClass of NVIDIA, with that annotation and an image with {VARIABLE}=all",
+    CLASS: f"the RuntimeClass of NVIDIA, with an image with {VARIABLE}=all",
+    CLASS_CDI: "the RuntimeClass of NVIDIA, with that annotation",
     SECOND: f"another container of a pod with a GPU, its image with {VARIABLE}=all",
     INIT: f"an init container, its image with {VARIABLE}=all",
     EPHEMERAL: f"an ephemeral container, its image with {VARIABLE}=all",
@@ -149,10 +151,10 @@ def manifest(template: Template, one: Try) -> dict[str, Any]:
     }
     if attempt == MOUNT:
         spec["volumes"] = [{"name": "request", "hostPath": {"path": "/dev/null"}}]
-    if attempt == CLASS:
+    if attempt in (CLASS, CLASS_CDI):
         spec["runtimeClassName"] = template.runtime_class
     # NVIDIA's runtime reads annotations that the engine does not.
-    annotations = ANNOTATION if attempt in (CDI, CLASS) else {}
+    annotations = ANNOTATION if attempt in (CDI, CLASS_CDI) else {}
     return proof_pod.manifest(template, pod_name(template.run, one), one.node, spec, annotations)
 
 

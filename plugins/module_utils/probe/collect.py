@@ -33,7 +33,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.services import (
 from ansible_collections.metal.gpu.plugins.module_utils.read import systemd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import TypeVar
 
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
@@ -70,8 +70,10 @@ def collect(node: Node, request: Request) -> RawData:
     start = Reading(node, request, {}, {}, NodeFiles(node.root), NodeFiles(node.root))
     kinds = _kinds(start.unit_files)
     asked_units = [*dict.fromkeys((*units(), *kinds))]
-    systemctl = start.run({"systemctl": _query_units(asked_units)}).get("systemctl")
-    properties = systemd.parse_show(systemctl.stdout) if systemctl else {}
+    answers = start.run(_query_units(units(), [unit for unit in kinds if unit not in units()]))
+    properties: dict[str, dict[str, str]] = {}
+    for answer in answers.values():
+        properties.update(systemd.parse_show(answer.stdout))
     reading = start._replace(
         units=properties, services=_read_services(node, start.unit_files, kinds, properties)
     )
@@ -85,7 +87,7 @@ def collect(node: Node, request: Request) -> RawData:
     for name, probe in PROBES.items():
         values[name] = {**values[name], **probe.late_values(reading)}
     # Its output can contain secrets. The selected properties are in "units".
-    shown = {"systemctl": systemctl._replace(stdout="")} if systemctl else {}
+    shown = {name: answer._replace(stdout="") for name, answer in answers.items()}
     asked: Asked = {
         "packages": list(request.packages),
         "repositories": list(request.repositories),
@@ -130,13 +132,23 @@ def _kinds(files: NodeFiles) -> dict[str, Kind]:
         basename(path): kind
         for pattern, kind in _all(lambda probe: probe.named_services).items()
         for path in files.find(pattern)
+        if systemd.can_run(basename(path))
     }
     return {**named, **_all(lambda probe: probe.services)}
 
 
-def _query_units(names: Iterable[str]) -> Command:
+def _query_units(known: Sequence[str], named: Sequence[str]) -> dict[str, Command]:
+    """Return what asks for units. `systemctl show` ends at the first name that it rejects.
+
+    So names that only the node has do not get between systemd and the known ones.
+    """
     shown = f"--property={','.join((*STATE, *COMMAND))}"
-    return Command(("systemctl", "show", shown, "--", *names))
+    batches = {"systemctl": known, "systemctl_named": named}
+    return {
+        name: Command(("systemctl", "show", shown, "--", *batch))
+        for name, batch in batches.items()
+        if batch
+    }
 
 
 def _read_services(

@@ -36,6 +36,8 @@ UNIT_DIRECTORIES = (
 # The states for which `systemctl is-enabled` exits with 0.
 ENABLED = ("enabled", "enabled-runtime", "static", "alias", "indirect", "generated")
 
+# What systemd accepts as the name of a unit (src/basic/unit-name.c).
+_UNIT = re.compile(r"[A-Za-z0-9:_.\\-]+(?:@[A-Za-z0-9:_.\\@-]+)?\.[a-z]+", re.ASCII)
 # isdigit() accepts texts that int() does not, such as superscripts or 5,000 digits.
 _MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)\}|(\w+))")
@@ -80,6 +82,14 @@ class Service(NamedTuple):
     environment_files: tuple[str, ...]  # patterns of paths, in the order they are read
 
 
+def can_run(unit: str) -> bool:
+    """Tell whether a file with this name can be a unit that runs.
+
+    A template (NAME@.service) is none, only its instances are. systemctl rejects its name.
+    """
+    return bool(_UNIT.fullmatch(unit)) and len(unit) < 256
+
+
 def parse_show(stdout: str) -> dict[str, dict[str, str]]:
     """Parse `systemctl show UNIT...`: properties, keyed by unit.
 
@@ -96,6 +106,12 @@ def parse_show(stdout: str) -> dict[str, dict[str, str]]:
         if "Id" in unit:
             units.update(dict.fromkeys((*unit.get("Names", "").split(), unit["Id"]), unit))
     return units
+
+
+def named_unit(error: str, units: Iterable[str]) -> str | None:
+    """Return the first of the units that an error of systemctl names."""
+    words = {word.strip("\"'.:,") for word in error.split()}
+    return next((unit for unit in units if unit in words), None)
 
 
 def parse_command(

@@ -60,8 +60,10 @@ _RULES: list[Values] = [
 _IS_NEW = "request.operation == 'CREATE'"
 # How a container names devices in the strategy volume-mounts. Nobody writes that by hand.
 _MOUNTS = "nvidia-container-devices"
-# How a pod names devices for NVIDIA's runtime, where the engine passes annotations to it.
-_ANNOTATIONS, _VENDOR = "cdi.k8s.io/", "nvidia.com/"
+# How a pod names devices for NVIDIA's runtime, where the engine passes annotations to it. The kinds
+# are those of GPUs that the driver of the node serves, also runtime.nvidia.com/gpu=, and of claims.
+# nvidia.com/pgpu= is a GPU for a virtual machine: pods of Kata Containers name it in this way.
+_ANNOTATIONS, _KINDS = "cdi.k8s.io/", ("nvidia.com/gpu=", "gpu.nvidia.com/")
 _REMEDY = (
     "Request GPUs by resources.limits, or ask the admin of the cluster to exempt the namespace "
     "(device_plugin_guard_exempt_namespaces)"
@@ -184,6 +186,7 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
         "(!has(e.valueFrom) && (!has(e.value) || e.value in ['', 'void']))))"
     )
     mounts = f"(!has(c.volumeMounts) || c.volumeMounts.all(m, !m.mountPath.contains('{_MOUNTS}')))"
+    named = " || ".join(f"object.metadata.annotations[k].contains('{kind}')" for kind in _KINDS)
     # The device plugin gives a container its variable; one in the pod has precedence.
     rules = [
         (
@@ -199,8 +202,7 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
         ),
         (
             f"!({_IS_NEW}) || !has(object.metadata.annotations) || "
-            f"object.metadata.annotations.all(k, !k.startsWith('{_ANNOTATIONS}') || "
-            f"!object.metadata.annotations[k].contains('{_VENDOR}'))",
+            f"object.metadata.annotations.all(k, !k.startsWith('{_ANNOTATIONS}') || !({named}))",
             f"an annotation {_ANNOTATIONS} of the pod names GPUs. {_REMEDY}",
         ),
         (
@@ -252,16 +254,21 @@ def plan_guard(plan: Plan[Data], observed: Observed, desired: Desired) -> None:
         needs = " and ".join(f"{kind} (Kubernetes {NEEDS[kind]})" for kind in lacking)
         plan.notice("GUARD_UNSUPPORTED", kinds=needs)
     exempt = _exempt(data, observed, desired)
+    handler = desired["runtime_class"] or HANDLER
     wanted = manifests(
         mutates=wish == "enforce",
         denies=wish == "enforce",
         exempt=exempt,
         resources=desired["guard_resources"],
-        handler=desired["runtime_class"] or HANDLER,
+        handler=handler,
     )
     served = [one for one in wanted if one["kind"].removesuffix("Binding") not in lacking]
     if is_new and served:
         plan.notice("GUARD_NEW", namespaces=", ".join(sorted(exempt)))
+    rules = _validations(desired["guard_resources"], handler) if wish == "enforce" else []
+    changed = _changed_rules(rules, found)
+    if changed:
+        plan.notice("GUARD_CHANGED", rules="; ".join(changed))
     applied = [one for one in served if not _is_there(one, found)]
     data["manifests"] = [*applied, *data["manifests"]]
     kept = {one["kind"] for one in served}
@@ -276,6 +283,19 @@ def _mode(found: Mapping[str, list[Object] | None]) -> str:
     ):
         return "enforce"
     return "warn" if ours else "none"
+
+
+def _changed_rules(rules: Iterable[Values], found: Mapping[str, list[Object] | None]) -> list[str]:
+    """Return what the rules say by which policies of this role did not reject pods before."""
+    ours = _own(found.get(VALIDATING))
+    if _mode(found) != "enforce" or not ours:
+        return []
+    now = {one["expression"] for one in (ours[0].get("spec") or {}).get("validations", ())}
+    return [
+        str(rule["message"]).removesuffix(_REMEDY).rstrip(". ")
+        for rule in rules
+        if rule["expression"] not in now
+    ]
 
 
 def _exempt(data: Data, observed: Observed, desired: Desired) -> set[str]:

@@ -54,6 +54,10 @@ class Observed(TypedDict):
     pci: list[GpuRow]
 
 
+# What asks for units: the known ones, and those whose names only the node has.
+_SHOWS = ("systemctl", "systemctl_named")
+
+
 def observe(raw: Raw) -> Observed:
     values = cast(Values, raw.values("platform"))
     return {
@@ -83,5 +87,7 @@ def _systemd(raw: Raw) -> Systemd:
     """Return the units whose state is unknown, and why; no units if the node has no systemd."""
     asked = raw.asked["units"] if raw.exists["systemd"] else []
     unknown = [unit for unit in asked if raw.is_active(unit) is None]
-    error = failure_text(raw.outputs.get("systemctl"), "systemctl")
+    answers = [raw.outputs[name] for name in _SHOWS if name in raw.outputs]
+    failed = next((answer for answer in answers if answer.rc != 0), next(iter(answers), None))
+    error = failure_text(failed, "systemctl")
     return {"unknown": unknown, "error": error if unknown else None}

@@ -439,10 +439,26 @@ def test_only_one_container_requests_a_gpu_and_it_is_not_the_one_under_test(atte
         looking = leak_pods.ephemeral(template())["spec"]["ephemeralContainers"]
     assert len(looking) == 1
     assert "env" not in looking[0] or attempt == "pod_variable"
-    assert (spec.get("runtimeClassName") == "nvidia") is (attempt == "runtime_class")
+    has_class = attempt in ("runtime_class", "runtime_class_annotation")
+    assert (spec.get("runtimeClassName") == "nvidia") is has_class
     is_privileged = looking[0]["securityContext"].get("privileged", False)
     assert is_privileged is (attempt == "privileged")
     assert node_of(pod) == "gpu-1"
+
+
+@pytest.mark.parametrize("attempt", leak_pods.ATTEMPTS)
+def test_an_attempt_goes_one_way(attempt):
+    """Otherwise, what refuses one way would hide the other."""
+    pod = leak_pods.manifest(template(), leak_pods.Try("gpu-1", attempt))
+    spec = pod["spec"]
+    containers = [*spec.get("initContainers", ()), *spec["containers"]]
+    (looking,) = [one for one in containers if one["name"] == "look"] or [{"image": CUDA}]
+    ways = {
+        "variable": looking["image"] == CUDA or "env" in looking,
+        "mount": "volumes" in spec,
+        "annotation": "cdi.k8s.io/metal-gpu-leak" in pod["metadata"].get("annotations", {}),
+    }
+    assert [*ways.values()].count(True) == (attempt not in ("plain", "privileged"))
 
 
 @pytest.mark.parametrize("shell", [["sh"], ["busybox", "sh"]])

@@ -31,6 +31,21 @@ def test_parse_show_keys_a_unit_by_each_of_its_names():
     assert units["cri-o.service"] == units["crio.service"]
 
 
+@pytest.mark.parametrize(
+    ("unit", "can_run"),
+    [
+        ("k3s-gpu.service", True),
+        ("k3s-backup@1.service", True),
+        ("k3s-a\\x2db.service", True),
+        ("k3s-backup@.service", False),
+        ("k3s-a b.service", False),
+        (f"k3s-{'a' * 250}.service", False),
+    ],
+)
+def test_templates_and_invalid_names_are_no_units(unit, can_run):
+    assert systemd.can_run(unit) is can_run
+
+
 def test_parse_show_without_systemd():
     assert systemd.parse_show("") == {}
 

@@ -74,6 +74,26 @@ def sound(request: pytest.FixtureRequest) -> Node:
     return healthy.containerd_node() if request.param == "containerd" else healthy.docker_node()
 
 
+REJECTED = "Unit name kubelet.service is neither a valid invocation ID nor unit name."
+
+
+@pytest.mark.parametrize(
+    ("error", "unit", "advice"),
+    [
+        pytest.param(REJECTED, "kubelet.service", "the file of this unit", id="one unit"),
+        pytest.param(NO_BUS, "containerd.service", "systemctl daemon-reexec", id="systemd"),
+    ],
+)
+def test_advice_is_about_the_unit_that_systemd_rejects(
+    sound: Node, error: str, unit: str, advice: str
+) -> None:
+    node = sound.copy()
+    units("containerd.service", "kubelet.service", rc=1, stderr=error)(node)
+    (found,) = node.plans(node.observed())["preflight"]["refusals"]
+    assert f"`systemctl show {unit}`" in found["remedy"]
+    assert advice in found["remedy"]
+
+
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize(("silence", "code", "words"), SILENCES)
 def test_every_plan_refuses_an_unknown_state(

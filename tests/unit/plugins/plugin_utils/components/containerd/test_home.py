@@ -292,6 +292,27 @@ def test_unit_with_another_name(observe, tmp_path, unit):
     assert unit in refusal["message"]
 
 
+@pytest.mark.parametrize("unit", ["k3s-backup@.service", "k3s-a b.service"])
+def test_a_file_that_is_no_unit_is_not_asked_for(observe, tmp_path, unit):
+    """systemctl rejects a template, and says nothing about the units after it."""
+    plant(tmp_path, {f"/etc/systemd/system/{unit}": "[Service]\nExecStart=/bin/true\n"})
+    asked = Programs({"systemctl show": (0, "", "")})
+    node = observe(asked)
+    assert not [line for line in asked.asked if "k3s-" in line.replace("k3s-agent.service", "")]
+    assert unit not in node["systemd"]["unknown"]
+
+
+def test_a_unit_with_another_name_is_asked_for_by_itself(observe, tmp_path):
+    """A name that systemd rejects does not make the known units unknown."""
+    plant_node(tmp_path, K3S)
+    rename_unit(tmp_path, K3S, "k3s-gpu.service")
+    asked = Programs({"systemctl show": (1, "", "Unit name k3s-gpu.service is not valid.\n")})
+    observe(asked)
+    lines = [line.partition(" -- ")[2].split() for line in asked.asked]
+    assert ["k3s-gpu.service"] in lines
+    assert all("k3s-gpu.service" not in line for line in lines if len(line) > 1)
+
+
 ROOTLESS = "sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service"
 ROOTLESS_UNIT = "k3s-rootless.service of the user 1000"
 

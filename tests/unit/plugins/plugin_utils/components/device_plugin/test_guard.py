@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,21 @@ def test_a_new_guard_is_announced_with_what_it_leaves_alone() -> None:
     assert notice["code"] == "GUARD_NEW"
     assert "in all namespaces but kube-system, ops" in notice["message"]
     assert plan("containerd")["notices"] == plan(guard="enforce")["notices"] == []
+
+
+def test_other_rules_of_a_guard_that_rejects_pods_are_announced() -> None:
+    """With a newer release, pods can be rejected that were not before."""
+    made = {one["kind"]: one for one in plan()["data"]["manifests"]}
+    there = copy.deepcopy({kind: [made[kind]] for kind in (MUTATING, VALIDATING)})
+    assert plan(policies=there)["notices"] == []
+    rules = there[VALIDATING][0]["spec"]["validations"]
+    (rule,) = (one for one in rules if "annotation" in one["message"])
+    rule["expression"] = "true"
+    (notice,) = plan(policies=there)["notices"]
+    assert notice["code"] == "GUARD_CHANGED"
+    assert notice["message"].endswith(": an annotation cdi.k8s.io/ of the pod names GPUs")
+    assert plan(policies=there, guard="warn")["notices"] == []
+    assert plan(policies=WARNS, guard="enforce")["notices"] == []
 
 
 def test_the_plugin_comes_after_what_is_about_its_pods() -> None:
@@ -286,13 +302,15 @@ def test_values_that_are_let_through_mean_nothing() -> None:
     assert "A container may leave it out, or set it to void" in rule["message"]
 
 
-def test_an_annotation_that_names_devices_of_others_is_none_of_ours() -> None:
-    """CDI has annotations of all vendors; only their values say whose devices they are."""
+@pytest.mark.parametrize("row", RECORD["annotation_values"]["rows"], ids=lambda row: row["value"])
+def test_an_annotation_is_rejected_if_it_names_gpus_of_the_node(row: Any) -> None:
+    """CDI has annotations of all vendors, and GPUs of virtual machines are none of ours."""
     _mutation, validation = guards()
     (rule,) = (one for one in validation["validations"] if "annotation" in one["message"])
-    (row,) = (row for row in RECORD["requests"]["rows"] if row["what"] == "annotation")
-    assert f"!k.startsWith('{row['value']}')" in rule["expression"]
-    assert ".contains('nvidia.com/')" in rule["expression"]
+    (prefix,) = (row for row in RECORD["requests"]["rows"] if row["what"] == "annotation")
+    assert f"!k.startsWith('{prefix['value']}')" in rule["expression"]
+    kinds = re.findall(r"annotations\[k\]\.contains\('([^']+)'\)", rule["expression"])
+    assert any(kind in row["value"] for kind in kinds) is row["gives"]
 
 
 def test_a_claim_of_a_dra_driver_is_a_request() -> None:
