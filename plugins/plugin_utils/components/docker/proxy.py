@@ -5,7 +5,8 @@
 
 The role writes a drop-in of its own, which names an environment file with the values. A file
 http-proxy.conf is the admin's or another tool's: it is read, and never written. A setting that the
-node has elsewhere stays there.
+node has elsewhere stays there. A removal takes the values away first and the emptied environment
+file last: until Docker has started without them, the time of that file shows that it has not.
 """
 
 from __future__ import annotations
@@ -79,6 +80,9 @@ def plan_proxy(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) 
         if found["file"] == own_files.DOCKER_PROXY_VALUES
     }
     _put(plan, node, wanted)
+    if not wanted and not ours:
+        _plan_left(plan, node, desired, is_new=is_new)
+        return
     if ours == {name: _sha256(value) for name, value in wanted.items()}:
         _plan_unread(plan, node, desired, [*ours])
         return
@@ -106,6 +110,22 @@ def _plan_unread(plan: Plan[Data], node: Node, desired: Desired, names: list[str
     notice_reload(plan, node, RESTART)
 
 
+def _plan_left(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) -> None:
+    """Plan the rest of a removal that was cut off. Its files have no values any more, or no use."""
+    engine = node["engines"]["docker"]
+    if not plan.data["proxy_files"]:
+        return
+    due = not is_new and engine["running"] and engine["unread"]["proxy"]
+    if due and not desired["restart_ok"]:
+        plan.notice("DOCKER_OPTIONS_WAIT", keys=_NAME)
+        return
+    plan.step(REMOVE, f"an earlier run left {', '.join(plan.data['proxy_files'])}")
+    plan.data["daemon_reload"] = True
+    if due:
+        plan.step(RESTART, "the proxy was removed after Docker started")
+    notice_reload(plan, node, REMOVE)
+
+
 def plan_no_proxy(plan: Plan[Data], node: Node) -> None:
     """Plan the removal of the drop-in."""
     _put(plan, node, {})
@@ -120,7 +140,6 @@ def _put(plan: Plan[Data], node: Node, wanted: Mapping[str, str]) -> None:
     plan.data |= {
         "proxy": {"path": own_files.DOCKER_PROXY, "block": unit},
         "proxy_values": {"path": own_files.DOCKER_PROXY_VALUES, "block": "".join(lines)},
-        # In the order of their removal: a drop-in that names a missing file is useless.
         "proxy_files": [one for one in own_files.OF_DOCKER_PROXY if one in node["ours"]["files"]],
     }
 

@@ -160,3 +160,56 @@ def test_drop_in_goes_with_the_role() -> None:
     made = planned(of_admin, state="absent")
     assert "remove_proxy" in steps(made)
     assert made["data"]["proxy_files"] == [OURS]
+
+
+def left(*paths: str, unread: bool = True, **changes: Any) -> Any:
+    """Return the changes of a node on which a removal was cut off."""
+    found = {"set": [], "removed": [], "proxy": unread}
+    return {"ours": {"files": [*paths]}, **docker(unread=found, **changes)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "desired", "expected", "notice"),
+    [
+        pytest.param(left(UNIT, OURS), OK, ["remove_proxy", "restart_proxy"], False,
+                     id="before the drop-in went"),
+        pytest.param(left(OURS), OK, ["remove_proxy", "restart_proxy"], False,
+                     id="before the restart"),
+        pytest.param(left(OURS), {}, [], True, id="and the restart is not allowed any more"),
+        pytest.param(left(OURS, unread=False), {}, ["remove_proxy"], False,
+                     id="Docker has started since"),
+        pytest.param(left(OURS, running=False), {}, ["start", "remove_proxy"], False,
+                     id="Docker does not run"),
+        pytest.param(left(), OK, [], False, id="nothing is left"),
+    ],
+)  # fmt: skip
+def test_removal_that_was_cut_off(
+    changes: Any, desired: Any, expected: list[str], notice: bool
+) -> None:
+    made = planned(changes, proxy={}, **desired)
+    assert steps(made) == expected
+    assert ("DOCKER_OPTIONS_WAIT" in notices(made)) is notice
+
+
+def test_removal_that_was_cut_off_is_written_again() -> None:
+    assert steps(planned(left(OURS), **OK)) == ["proxy", "restart_proxy"]
+
+
+def test_the_values_go_first_and_their_file_last() -> None:
+    """So a file is there until Docker has started without them."""
+    listed = yaml.safe_load((ROOT / "roles/docker_ce/tasks/proxy.yml").read_text())
+    removal = [task for task in listed if task["name"] == "Remove the proxy of Docker"]
+    emptied, unit, values = removal
+    assert "no_log" in emptied
+    assert "proxy_values.path" in emptied["ansible.builtin.blockinfile"]["path"]
+    assert "proxy.path" in unit["vars"]["docker_ce_files"]
+    assert "proxy_values.path" in values["vars"]["docker_ce_files"]
+    restarts = [
+        number for number, task in enumerate(listed) if task["name"].startswith("Restart Docker")
+    ]
+    assert listed.index(emptied) < listed.index(unit) < restarts[0]
+    assert restarts[-1] < listed.index(values)
+    block = emptied["ansible.builtin.blockinfile"]["block"]
+    assert systemd.parse_environment_file(f"{block}\n") == {}
+    (removing, _folder) = yaml.safe_load((ROOT / "roles/docker_ce/tasks/no_proxy.yml").read_text())
+    assert "proxy_values.path" in removing["vars"]["preflight_block_secret"]

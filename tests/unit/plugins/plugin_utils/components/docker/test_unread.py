@@ -85,6 +85,18 @@ def test_what_docker_has_not_read(observe, tmp_path, started_s, changed_s, expec
     assert observed(observe, unit(started_s, changed_s)) == expected
 
 
+@pytest.mark.parametrize(("started_s", "expected"), [(1, True), (IN_THE_FUTURE, False)])
+def test_removal_of_the_proxy_that_was_cut_off(observe, tmp_path, started_s, expected):
+    """The drop-in is gone, and the emptied values are left."""
+    emptied = PROXY.replace("HTTP_PROXY=http://p", "# The proxy is removed.")
+    plant(tmp_path, {own_files.DOCKER_PROXY_VALUES: emptied})
+    shown = unit(started_s, started_s)
+    node = observe(Programs({"systemctl show": (0, shown, "")}))
+    assert node["engines"]["docker"]["proxy"] == {}
+    assert node["engines"]["docker"]["unread"]["proxy"] is expected
+    assert own_files.DOCKER_PROXY_VALUES in node["ours"]["files"]
+
+
 def test_file_of_the_admin_waits_for_the_next_start(observe, tmp_path):
     """The admin has edited the file and written a drop-in of this name."""
     texts = {PATH: BEFORE, HISTORY: STORED, own_files.DOCKER_PROXY: "[Service]\n"}
