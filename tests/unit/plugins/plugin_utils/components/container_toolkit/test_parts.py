@@ -218,6 +218,18 @@ def test_what_the_admin_omits_is_not_generated_in_every_run(
     assert len(steps) == 1
 
 
+def test_service_that_lists_no_device() -> None:
+    """It would write the same specification in every run. A damaged one is written again."""
+    observed = node({}, toolkit={"cdi_devices": ["none"], "cdi_has_all": False})
+    observed["cdi"] |= {"devices": [], "names": {SERVICES: []}, "parts": {SERVICES: {}}}
+    assert found(observed) == ([], [])
+    observed["cdi"]["errors"] = {SERVICES: f"{SERVICES}, line 1: damaged"}
+    assert found(observed) == ([f"{SERVICES}, line 1: damaged"], [])
+    observed["cdi"]["errors"] = {}
+    observed["toolkit"] |= {"cdi_devices": None}
+    assert found(observed) == (["no CDI specification has a GPU"], [])
+
+
 def test_device_plugin_that_has_to_start_again() -> None:
     """It lists everything at its start."""
     steps, (notice,) = found(node(FIRST, PLUGINS))
