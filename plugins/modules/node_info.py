@@ -1371,9 +1371,10 @@ gpu_node:
               elements: str
             unread:
               description: >-
-                What P(metal.gpu.docker_ce#role) has written since systemd last started or
-                reloaded Docker. C(set) and C(removed) are key paths of C(config). C(proxy) is
-                whether its drop-in with the proxy is newer than the start of Docker.
+                What P(metal.gpu.docker_ce#role) has written since systemd last started Docker, or
+                reloaded it if a reload is enough. C(set) and C(removed) are key paths of
+                C(config). C(proxy) is whether its drop-in with the proxy is newer than the start
+                of Docker.
               type: dict
             program:
               description: The C(path) of the program in its unit, and the C(file) that contains it.

@@ -42,7 +42,10 @@ def _read(reading: Reading) -> None:
 
 
 def _times(reading: Reading) -> dict[str, float | None]:
-    return {path: reading.files.appeared(path) for path in (docker.GPU_HOOK, docker.CDI_HOOK)}
+    hooks = {path: reading.files.appeared(path) for path in (docker.GPU_HOOK, docker.CDI_HOOK)}
+    # Without its drop-in, this file belongs to no unit.
+    values = own_files.DOCKER_PROXY_VALUES
+    return {**hooks, values: reading.files.modified(values)}
 
 
 def _commands(_reading: Reading) -> dict[str, Command]:

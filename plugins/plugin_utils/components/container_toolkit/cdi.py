@@ -37,6 +37,7 @@ _SPECIFICATIONS = dict.fromkeys(
     ("/run/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"), "nvidia.com/gpu"
 )
 _OF_GPUS = "nvidia.com/gpu="
+_NONE = "none"  # the admin has the service list no device
 _ALL = f"{_OF_GPUS}all"
 _PLUGIN_VENDOR = "k8s.device-plugin.nvidia.com/"
 _RUN = ("/run/cdi", "/var/run/cdi")
@@ -89,9 +90,10 @@ def generation_reason(node: Node) -> str | None:
     has_all = node["toolkit"]["cdi_has_all"]
     if not any(name == _ALL or (not has_all and name.startswith(_OF_GPUS)) for name in devices):
         unread = (node["cdi"]["errors"].get(path) for path in _SPECIFICATIONS)
-        return next(
-            filter(None, unread), f"no CDI specification has {_ALL if has_all else 'a GPU'}"
-        )
+        if reason := next(filter(None, unread), None):
+            return reason
+        if _NONE not in (node["toolkit"]["cdi_devices"] or ()):
+            return f"no CDI specification has {_ALL if has_all else 'a GPU'}"
     # The toolkit's configuration decides how devices are named: by number, UUID, or several ways. A
     # GPU with MIG is listed by its parts, such as 0:1 or MIG-UUID. A lost GPU is not listed.
     names = {name.partition("=")[2] for name in devices if name.startswith(_OF_GPUS)}

@@ -15,6 +15,8 @@ Source: tests/recorded/isolation.yml
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.shapes import (
@@ -26,6 +28,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
     Step,
+    changes,
     edited,
     refuse_uneditable,
 )
@@ -44,37 +47,50 @@ NO_ANNOTATIONS: dict[str, object] = {
 }
 OF_TOOLKIT = ["cdi.k8s.io/"]  # the prefixes in the file of the package
 _WITH_CDI = (engines.CONTAINERD, engines.CRIO)
+_PATH = nvidia_driver.TOOLKIT_CONFIG
 _AUTO, _IGNORE = "auto", "ignore"
 
 
 def plan_isolation(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """Plan the settings of the runtime. It reads them at the start of each container."""
     engine = engines.choose(node, desired["engine"])
-    if not ignores_environment(node, desired, engine):
+    is_crio = engine == engines.CRIO
+    if ignores_environment(node, desired, engine):
+        _plan_settings(plan, node, SETTINGS, annotations=is_crio)
+    elif is_crio and _closes_annotations(node, desired):
+        if any(key[0] in SETTINGS for key in changes(node, runtime.ROLE, _PATH)):
+            plan.step(ACCEPT, "this role has changed them, and pods need the variable now")
+        _plan_settings(plan, node, {}, annotations=True)
+    else:
         plan_no_isolation(plan, node)
-        return
-    path, is_crio = nvidia_driver.TOOLKIT_CONFIG, engine == engines.CRIO
+
+
+def _plan_settings(
+    plan: Plan[Data], node: Node, settings: Mapping[str, object], *, annotations: bool
+) -> None:
+    """Plan to write some settings, and that the runtime reads no annotations."""
     plan.data["settings"] = {
-        "path": path,
-        "merge": {**SETTINGS, **(NO_ANNOTATIONS if is_crio else {})},
+        "path": _PATH,
+        "merge": {**settings, **(NO_ANNOTATIONS if annotations else {})},
     }
     found = node["toolkit"]["settings"]
     texts = [
         f"{name} is {_text(found.get(name))}"
-        for name, value in SETTINGS.items()
+        for name, value in settings.items()
         if found.get(name) != value
     ]
     prefixes = node["toolkit"]["annotation_prefixes"]
-    if is_crio and prefixes != []:
-        texts.append(f"annotation-prefixes is {'not set' if prefixes is None else prefixes}")
+    # Before it is written, the other step gives back the value of the package.
+    if annotations and (prefixes != [] or plan.has_step(ACCEPT)):
+        texts.append(f"annotation-prefixes is {prefixes or 'not set'}")
     if texts:
-        refuse_uneditable(plan, path, node["toolkit"]["config_error"])
-        plan.step(ISOLATE, f"in {path}, {' and '.join(texts)}")
+        refuse_uneditable(plan, _PATH, node["toolkit"]["config_error"])
+        plan.step(ISOLATE, f"in {_PATH}, {' and '.join(texts)}")
 
 
 def plan_no_isolation(plan: Plan[Data], node: Node) -> None:
     """Plan to give back the settings that this role has changed."""
-    if nvidia_driver.TOOLKIT_CONFIG in edited(node, runtime.ROLE):
+    if _PATH in edited(node, runtime.ROLE):
         plan.step(ACCEPT, "this role has changed them")
 
 
@@ -84,7 +100,8 @@ def ignores_environment(node: Node, desired: Desired, engine: str | None) -> boo
     | engine     | default runtime | how pods get GPUs | toolkit of | ignores it |
     | containerd, CRI-O | runc     | CDI               | this role  | yes        |
     | containerd, CRI-O | runc     | CDI               | the admin  | no: pods may need it |
-    | containerd, CRI-O | nvidia   | any               | any        | no: the guard does |
+    | containerd, CRI-O | nvidia   | any               | any        | no: the guard does, and
+                                                              `_closes_annotations` under CRI-O |
     | any        | any             | the variable      | any        | no: pods need it |
     | Docker     | any             | any               | any        | no: `docker run` may need it |
     """
@@ -92,6 +109,16 @@ def ignores_environment(node: Node, desired: Desired, engine: str | None) -> boo
         return desired["envvar"] == _IGNORE
     is_cdi = engine in _WITH_CDI and desired["cdi"] and not desired["default"]
     return is_cdi and _is_ours(node) and not _is_chosen(node, engine)
+
+
+def _closes_annotations(node: Node, desired: Desired) -> bool:
+    """Decide whether the default runtime of CRI-O takes no devices from annotations.
+
+    The guard judges the annotations of a pod when it is created. Later ones count when its sandbox
+    is created again, after a reboot of the node for example.
+    """
+    is_open = desired["envvar"] == _AUTO and bool(desired["default"])
+    return is_open and _is_ours(node) and not _has_own_prefixes(node)
 
 
 def _is_ours(node: Node) -> bool:
@@ -104,12 +131,18 @@ def _is_chosen(node: Node, engine: str | None) -> bool:
 
     In a new file, they are comments, except the prefixes.
     """
-    if nvidia_driver.TOOLKIT_CONFIG in edited(node, runtime.ROLE):
+    if _PATH in edited(node, runtime.ROLE):
         return False
-    found, prefixes = node["toolkit"]["settings"], node["toolkit"]["annotation_prefixes"]
-    if engine == engines.CRIO and prefixes not in (None, [], OF_TOOLKIT):
+    found = node["toolkit"]["settings"]
+    if engine == engines.CRIO and _has_own_prefixes(node):
         return True
     return any(found.get(name) not in (None, value) for name, value in SETTINGS.items())
+
+
+def _has_own_prefixes(node: Node) -> bool:
+    """Tell whether the admin has chosen prefixes of annotations."""
+    is_edited = _PATH in edited(node, runtime.ROLE)
+    return not is_edited and node["toolkit"]["annotation_prefixes"] not in (None, [], OF_TOOLKIT)
 
 
 def _text(value: object) -> str:

@@ -34,7 +34,7 @@ def former_parts(node: Node, complete: Collection[str]) -> dict[str, str]:
     for path, devices in _devices(node).items():
         reasons = list(_of_modes(node, devices))
         if parts is not None:
-            reasons += _past(devices, parts)
+            reasons += _past(devices, parts, is_complete=path in complete)
             reasons += _missing(devices, parts) if path in complete else ()
         if reasons:
             found[path] = reasons[0]
@@ -120,21 +120,27 @@ def _parts(node: Node) -> _Parts | None:
     return found
 
 
-def _past(devices: _Parts, parts: _Parts) -> Iterator[str]:
-    """Yield the devices of instances that are gone, and of those that are another one by now."""
+def _past(devices: _Parts, parts: _Parts, *, is_complete: bool) -> Iterator[str]:
+    """Yield the devices of instances that are gone, and of those that are another one by now.
+
+    The generator omits files that do not exist, without an error. A container gets no instance by
+    such a device. In a file of the admin, something else may give the files.
+    """
     here = {file for files in parts.values() for file in files}
     for name, files in devices.items():
         number = part_number(name)
         if number and number not in parts:
             yield f"{name} is a MIG instance that the node no longer has"
-        elif number and files and not {*parts[number]} <= {*files}:
+        elif number and not files:
+            if is_complete:
+                yield f"{name} lacks the device files of its MIG instance"
+        elif number and not {*parts[number]} <= {*files}:
             yield f"{name} has the device files of another MIG instance"
         elif not {*files} <= here:
             yield f"{name} has device files of a MIG instance that the node no longer has"
 
 
 def _missing(devices: _Parts, parts: _Parts) -> Iterator[str]:
-    numbers = {part_number(name) for name in devices}
     for number, files in parts.items():
-        if number not in numbers and not any({*files} <= {*some} for some in devices.values()):
+        if not any({*files} <= {*some} for some in devices.values()):
             yield f"the MIG instance {number} is missing"

@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes
     Data,
     Desired,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.unread import RELOADABLE
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import (
     Key,
     key_text,
@@ -48,16 +49,6 @@ RESTORE = Step("restore_options", "Restore the options of Docker")
 STEPS = (WRITE, RELOAD, RESTART, RESTORE)
 
 _NAME = "docker_ce_daemon_options"
-# What a reload applies (SIGHUP). Docker reads all others only at its start.
-RELOADABLE = frozenset(
-    {
-        *("authorization-plugins", "debug", "default-cgroupns-mode", "default-ipc-mode"),
-        *("default-shm-size", "default-stop-timeout", "insecure-registries", "labels"),
-        *("live-restore", "max-concurrent-downloads", "max-concurrent-uploads"),
-        *("max-download-attempts", "network-diagnostic-port", "registry-mirrors", "runtimes"),
-        "shutdown-timeout",
-    }
-)
 # Keys that the role nvidia_container_runtime sets, with the variable that decides.
 _OTHERS = {
     ("default-runtime",): "nvidia_container_runtime_default",
@@ -130,13 +121,17 @@ def plan_options(
     unread = _Unread() if starts or not is_same else _unread(engine)
     plan.data |= {"options_first": starts, "options_program": None, "options_unread": False}
     checks = version is not None and settings.validates(version)
-    removed = {*changes.remove, *unread.removed}
+    # What this run sets again, a reload applies, whatever was removed before.
+    removed = {*changes.remove, *unread.removed} - {*changes.merge}
     waiting = [
         key
         for key in dict.fromkeys((*changes.keys, *unread.keys))
         if not checks or key in removed or key[0] not in RELOADABLE
     ]
     if waiting and not starts and not desired["restart_ok"]:
+        if {*waiting} & {*unread.keys}:
+            # The history has only the last edit. Another one would hide that a restart is due.
+            waiting = [*dict.fromkeys((*waiting, *changes.keys))]
         plan.notice("DOCKER_OPTIONS_WAIT", keys=", ".join(map(_text, waiting)))
         changes = _Changes(
             {key: value for key, value in changes.merge.items() if key not in waiting}, []

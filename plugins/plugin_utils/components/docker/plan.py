@@ -172,7 +172,8 @@ def _plan_engine(plan: Plan[Data], node: Node, desired: Desired) -> None:
     elif others and desired["replace_distribution"]:
         _plan_exchange(plan, node, desired, others)
         options.plan_options(plan, node, desired, version=desired["version"], is_new=False)
-        proxy.plan_proxy(plan, node, desired, is_new=False)
+        # The other Docker starts with it.
+        proxy.plan_proxy(plan, node, desired, is_new=True)
     else:
         ours = [name for name in OURS.of_role(node) if name in (*PACKAGES, *desired["packages"])]
         notice_unheld(plan, node, _of_others(node, ours))

@@ -5,7 +5,8 @@
 
 The role writes a drop-in of its own, which names an environment file with the values. A file
 http-proxy.conf is the admin's or another tool's: it is read, and never written. A setting that the
-node has elsewhere stays there.
+node has elsewhere stays there. A removal takes the values away first and the emptied environment
+file last: until Docker has started without them, the time of that file shows that it has not.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
     notice_reload,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import options
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import ROLE
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
     Data,
@@ -66,7 +68,10 @@ def refuse_proxy(plan: Plan[NoData], node: Node, desired: Desired) -> None:
 
 
 def plan_proxy(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) -> None:
-    """Plan the drop-in, and the restart with which Docker reads it."""
+    """Plan the drop-in, and the restart with which Docker reads it.
+
+    The plan of the options comes first: one restart is enough for both.
+    """
     engine = node["engines"]["docker"]
     wanted = {
         _VARIABLES[key]: str(value)
@@ -79,6 +84,9 @@ def plan_proxy(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) 
         if found["file"] == own_files.DOCKER_PROXY_VALUES
     }
     _put(plan, node, wanted)
+    if not wanted and not ours:
+        _plan_left(plan, node, desired, is_new=is_new)
+        return
     if ours == {name: _sha256(value) for name, value in wanted.items()}:
         _plan_unread(plan, node, desired, [*ours])
         return
@@ -90,8 +98,8 @@ def plan_proxy(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) 
     plan.step(step, f"{_NAME} has {names}")
     plan.data["daemon_reload"] = True
     if not is_new and engine["running"]:
-        plan.step(RESTART, "Docker reads it only when it starts; docker_ce_restart_ok is true")
-        notice_reload(plan, node, RESTART)
+        reason = "Docker reads it only when it starts; docker_ce_restart_ok is true"
+        _plan_restart(plan, node, reason)
 
 
 def _plan_unread(plan: Plan[Data], node: Node, desired: Desired, names: list[str]) -> None:
@@ -102,8 +110,33 @@ def _plan_unread(plan: Plan[Data], node: Node, desired: Desired, names: list[str
     if not desired["restart_ok"]:
         plan.notice("DOCKER_OPTIONS_WAIT", keys=", ".join(names))
         return
-    plan.step(RESTART, "the proxy was written after Docker started")
-    notice_reload(plan, node, RESTART)
+    _plan_restart(plan, node, "the proxy was written after Docker started")
+
+
+def _plan_restart(plan: Plan[Data], node: Node, reason: str) -> None:
+    """Plan the restart, unless the options have one. The units of systemd are reloaded before."""
+    if plan.has_step(options.RESTART):
+        plan.data["proxy_with_options"] = True
+    else:
+        plan.step(RESTART, reason)
+    notice_reload(plan, node, RESTART, options.RESTART)
+
+
+def _plan_left(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) -> None:
+    """Plan the rest of a removal that was cut off. Its files have no values any more, or no use."""
+    engine = node["engines"]["docker"]
+    if not plan.data["proxy_files"]:
+        return
+    due = not is_new and engine["running"] and engine["unread"]["proxy"]
+    if due and not desired["restart_ok"]:
+        plan.notice("DOCKER_OPTIONS_WAIT", keys=_NAME)
+        return
+    plan.step(REMOVE, f"an earlier run left {', '.join(plan.data['proxy_files'])}")
+    plan.data["daemon_reload"] = True
+    if due:
+        _plan_restart(plan, node, "the proxy was removed after Docker started")
+    else:
+        notice_reload(plan, node, REMOVE)
 
 
 def plan_no_proxy(plan: Plan[Data], node: Node) -> None:
@@ -118,9 +151,9 @@ def _put(plan: Plan[Data], node: Node, wanted: Mapping[str, str]) -> None:
     lines = [f"{name}={value}\n" for name, value in wanted.items()]
     unit = f"[Service]\nEnvironmentFile=-{own_files.DOCKER_PROXY_VALUES}\n"
     plan.data |= {
+        "proxy_with_options": False,
         "proxy": {"path": own_files.DOCKER_PROXY, "block": unit},
         "proxy_values": {"path": own_files.DOCKER_PROXY_VALUES, "block": "".join(lines)},
-        # In the order of their removal: a drop-in that names a missing file is useless.
         "proxy_files": [one for one in own_files.OF_DOCKER_PROXY if one in node["ours"]["files"]],
     }
 

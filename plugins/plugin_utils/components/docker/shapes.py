@@ -59,5 +59,6 @@ class Data(PackageData, total=False):
     proxy: File  # the drop-in
     proxy_values: File
     proxy_files: list[str]  # those of the two that exist
+    proxy_with_options: bool  # the restart for the options is also that for the proxy
     users: list[str]
     cri_dockerd_url: str | None

@@ -19,8 +19,20 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history
 _ACTOR = "metal.gpu.docker_ce"
 
 
+# What a reload applies (SIGHUP). Docker reads all others only at its start.
+RELOADABLE = frozenset(
+    {
+        *("authorization-plugins", "debug", "default-cgroupns-mode", "default-ipc-mode"),
+        *("default-shm-size", "default-stop-timeout", "insecure-registries", "labels"),
+        *("live-restore", "max-concurrent-downloads", "max-concurrent-uploads"),
+        *("max-download-attempts", "network-diagnostic-port", "registry-mirrors", "runtimes"),
+        "shutdown-timeout",
+    }
+)
+
+
 class Unread(TypedDict):
-    """What the role has written since Docker was started or reloaded."""
+    """What the role has written, and Docker has not read since."""
 
     set: list[list[str]]  # key paths of daemon.json
     removed: list[list[str]]
@@ -30,21 +42,24 @@ class Unread(TypedDict):
 def observe(raw: Raw, config: str) -> Unread:
     """Return what the role has written into the file of Docker and its drop-in."""
     stored = raw.history(config, _ACTOR)
+    # The name has signs that a pattern would take for its own.
+    pattern = [document_history_files.PATTERN]
     changes = (
         history.last_changes(config, raw.texts[stored], raw.texts.get(config))
-        if stored and _is_newer(raw, stored)
+        if stored and stored in raw.changed_since_start(docker.UNIT, pattern)
         else ()
     )
+    is_reloaded = stored not in raw.changed_since_reload(docker.UNIT, pattern)
     return {
-        "set": [change["key"] for change in changes if change["after"] is not None],
+        "set": [
+            change["key"]
+            for change in changes
+            if change["after"] is not None and not (is_reloaded and change["key"][0] in RELOADABLE)
+        ],
+        # Docker keeps the value of a key that is gone until it starts again.
         "removed": [change["key"] for change in changes if change["after"] is None],
         "proxy": any(
             path in raw.own_files
             for path in raw.changed_since_start(docker.UNIT, own_files.OF_DOCKER_PROXY)
         ),
     }
-
-
-def _is_newer(raw: Raw, stored: str) -> bool:
-    # The name has signs that a pattern would take for its own.
-    return stored in raw.changed_since_reload(docker.UNIT, [document_history_files.PATTERN])

@@ -29,10 +29,12 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
 
-RECORD = yaml.safe_load((Path(__file__).parents[5] / "recorded/isolation.yml").read_text())
+ROOT = Path(__file__).parents[6]
+RECORD = yaml.safe_load((ROOT / "tests/recorded/isolation.yml").read_text())
 ROLE = "nvidia_container_runtime"
 FILE = "/etc/nvidia-container-runtime/config.toml"
 ENVVAR, MOUNTS = isolation.SETTINGS
+PREFIXES = "nvidia-container-runtime/modes/cdi/annotation-prefixes"
 OPEN: dict[str, Any] = {"toolkit": {"settings": {}}}
 OURS = {"ours": record(ROLE, {"nvidia-container-toolkit": "1.20.1-1"})}
 ADMINS = {"ours": {"packages": {}}}
@@ -120,7 +122,19 @@ def test_what_this_role_has_set(settings: Any, desired: Any, expected: set[str])
         pytest.param(["acme.example/"], {}, set(), id="the admin's"),
         pytest.param(["acme.example/"], {"envvar": "ignore"}, {"isolate"}, id="on demand"),
         pytest.param(isolation.OF_TOOLKIT, {"envvar": "accept"}, set(), id="accepted"),
-        pytest.param(isolation.OF_TOOLKIT, {"default": True}, set(), id="the guard does it"),
+        pytest.param(
+            isolation.OF_TOOLKIT, {"default": True}, {"isolate"}, id="added after the guard looked"
+        ),
+        pytest.param([], {"default": True}, set(), id="default runtime, done"),
+        pytest.param(
+            ["acme.example/"], {"default": True}, set(), id="default runtime, the admin's"
+        ),
+        pytest.param(
+            isolation.OF_TOOLKIT,
+            {"default": True, "envvar": "accept"},
+            set(),
+            id="default runtime, accepted",
+        ),
     ],
 )
 def test_annotations_under_cri_o(prefixes: Any, desired: dict[str, Any], expected: Any) -> None:
@@ -129,10 +143,47 @@ def test_annotations_under_cri_o(prefixes: Any, desired: dict[str, Any], expecte
     assert slugs(node(CRIO, OURS, changes), **desired) == expected
     made = plan(ROLE, without_nulls(node(CRIO, OURS, changes)), **desired)
     if expected:
-        merged = {**isolation.SETTINGS, **isolation.NO_ANNOTATIONS}
+        settings = {} if desired.get("default") else isolation.SETTINGS
+        merged = {**settings, **isolation.NO_ANNOTATIONS}
         assert made["data"]["settings"]["merge"] == merged
     if not desired:
         assert slugs(node(DONE, OURS, changes)) == set()
+
+
+def test_default_runtime_of_the_admins_toolkit() -> None:
+    packages = {"nvidia-container-toolkit": "1.20.1-1"}
+    changes = {
+        "toolkit": {
+            "settings": {},
+            "annotation_prefixes": isolation.OF_TOOLKIT,
+            "packages": packages,
+        }
+    }
+    assert slugs(node(CRIO, ADMINS, changes), default=True) == set()
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        pytest.param([ENVVAR, MOUNTS, PREFIXES], ["accept", "isolate"], id="it was runc"),
+        pytest.param([PREFIXES], [], id="done"),
+    ],
+)
+def test_the_default_runtime_needs_the_variable_and_no_annotations(
+    keys: list[str], expected: list[str]
+) -> None:
+    """Pods get their GPUs by the variable now, so the other two settings are given back."""
+    changes = {"toolkit": {"settings": isolation.SETTINGS, "annotation_prefixes": []}}
+    found = node(CRIO, OURS, changes)
+    edit = {**EDIT, "changes": [{"key": key.split("/"), "before": None} for key in keys]}
+    found["ours"]["edits"] = [*found["ours"]["edits"], edit]
+    made = plan(ROLE, without_nulls(found), default=True)
+    steps = [step["slug"] for step in made["steps"] if step["slug"] in ("isolate", "accept")]
+    assert (made["refusals"], steps) == ([], expected)
+    if expected:
+        assert made["data"]["settings"]["merge"] == isolation.NO_ANNOTATIONS
+    tasks = (ROOT / f"roles/{ROLE}/tasks/present.yml").read_text()
+    assert tasks.index(isolation.ACCEPT.title) < tasks.index(isolation.ISOLATE.title)
 
 
 def test_annotations_are_those_of_the_toolkit(observe: Any, tmp_path: Path) -> None:

@@ -165,6 +165,35 @@ def test_node_whose_instances_are_all_gone() -> None:
     assert [one["code"] for one in planned["notices"] if "CDI" in one["code"]] == ["CDI_MIG_EMPTY"]
 
 
+@pytest.mark.parametrize(
+    ("devices", "reason"),
+    [
+        pytest.param(
+            {"0:0": (), "0:1": (), "1": ()}, "0:0 lacks the device files of its MIG", id="by index"
+        ),
+        pytest.param({**RIGHT, "0:1": ()}, "0:1 lacks the device files of its MIG", id="one"),
+        pytest.param({**BY_TYPE, "mig0:1": ()}, "mig0:1 lacks the device files", id="by type"),
+        pytest.param(
+            {"0:0": (), "0:1": (), **dict.fromkeys(BY_UUID, ())},
+            "0:0 lacks the device files",
+            id="as the service writes it",
+        ),
+        pytest.param(dict.fromkeys(BY_UUID, ()), "the MIG instance 0:0 is missing", id="by UUID"),
+    ],
+)
+def test_files_that_did_not_exist_when_it_was_written(
+    devices: dict[str, Sequence[str]], reason: str
+) -> None:
+    """The generator omits them without an error (tests/recorded/mig.yml)."""
+    (step,), notices = found(node(devices))
+    assert reason in step
+    assert notices == []
+    steps, (notice,) = found(node(devices, PLUGINS))
+    assert steps == []
+    assert reason in notice
+    assert found(node(devices, ADMINS)) == ([], [])
+
+
 def test_file_of_others_can_list_some_instances_only() -> None:
     assert found(node(FIRST, ADMINS)) == ([], [])
     assert found(node({"1": ()}, ADMINS)) == ([], [])
@@ -187,6 +216,18 @@ def test_what_the_admin_omits_is_not_generated_in_every_run(
     observed["toolkit"] |= {"cdi_devices": None, "cdi_has_all": True}
     steps, _notices = found(observed)
     assert len(steps) == 1
+
+
+def test_service_that_lists_no_device() -> None:
+    """It would write the same specification in every run. A damaged one is written again."""
+    observed = node({}, toolkit={"cdi_devices": ["none"], "cdi_has_all": False})
+    observed["cdi"] |= {"devices": [], "names": {SERVICES: []}, "parts": {SERVICES: {}}}
+    assert found(observed) == ([], [])
+    observed["cdi"]["errors"] = {SERVICES: f"{SERVICES}, line 1: damaged"}
+    assert found(observed) == ([f"{SERVICES}, line 1: damaged"], [])
+    observed["cdi"]["errors"] = {}
+    observed["toolkit"] |= {"cdi_devices": None}
+    assert found(observed) == (["no CDI specification has a GPU"], [])
 
 
 def test_device_plugin_that_has_to_start_again() -> None:

@@ -15,6 +15,7 @@ import yaml
 from ansible_collections.metal.gpu.plugins.module_utils.read import systemd
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.docker.test_plan import (  # noqa: E501
+    DISTRIBUTION,
     VIRGIN,
     docker,
     node,
@@ -160,3 +161,93 @@ def test_drop_in_goes_with_the_role() -> None:
     made = planned(of_admin, state="absent")
     assert "remove_proxy" in steps(made)
     assert made["data"]["proxy_files"] == [OURS]
+
+
+def left(*paths: str, unread: bool = True, **changes: Any) -> Any:
+    """Return the changes of a node on which a removal was cut off."""
+    found = {"set": [], "removed": [], "proxy": unread}
+    return {"ours": {"files": [*paths]}, **docker(unread=found, **changes)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "desired", "expected", "notice"),
+    [
+        pytest.param(left(UNIT, OURS), OK, ["remove_proxy", "restart_proxy"], False,
+                     id="before the drop-in went"),
+        pytest.param(left(OURS), OK, ["remove_proxy", "restart_proxy"], False,
+                     id="before the restart"),
+        pytest.param(left(OURS), {}, [], True, id="and the restart is not allowed any more"),
+        pytest.param(left(OURS, unread=False), {}, ["remove_proxy"], False,
+                     id="Docker has started since"),
+        pytest.param(left(OURS, running=False), {}, ["start", "remove_proxy"], False,
+                     id="Docker does not run"),
+        pytest.param(left(), OK, [], False, id="nothing is left"),
+    ],
+)  # fmt: skip
+def test_removal_that_was_cut_off(
+    changes: Any, desired: Any, expected: list[str], notice: bool
+) -> None:
+    made = planned(changes, proxy={}, **desired)
+    assert steps(made) == expected
+    assert ("DOCKER_OPTIONS_WAIT" in notices(made)) is notice
+
+
+def test_removal_that_was_cut_off_is_written_again() -> None:
+    assert steps(planned(left(OURS), **OK)) == ["proxy", "restart_proxy"]
+
+
+def test_the_values_go_first_and_their_file_last() -> None:
+    """So a file is there until Docker has started without them."""
+    listed = yaml.safe_load((ROOT / "roles/docker_ce/tasks/proxy.yml").read_text())
+    removal = [task for task in listed if task["name"] == "Remove the proxy of Docker"]
+    emptied, unit = removal
+    later = yaml.safe_load((ROOT / "roles/docker_ce/tasks/present.yml").read_text())
+    names = [task["name"] for task in later]
+    values = later[names.index("Remove the proxy of Docker")]
+    assert "no_log" in emptied
+    assert "proxy_values.path" in emptied["ansible.builtin.blockinfile"]["path"]
+    assert "proxy.path" in unit["vars"]["docker_ce_files"]
+    assert "proxy_values.path" in values["vars"]["docker_ce_files"]
+    restarts = [
+        number for number, task in enumerate(listed) if task["name"].startswith("Restart Docker")
+    ]
+    assert listed.index(emptied) < listed.index(unit) < restarts[0]
+    last_restart = max(n for n, name in enumerate(names) if name == "Write the options of Docker")
+    assert names.index("Write the proxy of Docker") < last_restart < later.index(values)
+    block = emptied["ansible.builtin.blockinfile"]["block"]
+    assert systemd.parse_environment_file(f"{block}\n") == {}
+    (removing, _folder) = yaml.safe_load((ROOT / "roles/docker_ce/tasks/no_proxy.yml").read_text())
+    assert "proxy_values.path" in removing["vars"]["preflight_block_secret"]
+
+
+LOGS = {"daemon_options": {"log-opts": {"max-size": "10m"}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "desired", "expected"),
+    [
+        pytest.param([], {}, ["options", "restart", "proxy"], id="both are new"),
+        pytest.param([DONE, left(UNIT, OURS, unread=False)], {"proxy": {}},
+                     ["options", "restart", "remove_proxy"], id="one goes"),
+        pytest.param([DONE, left(UNIT, OURS)], {}, ["options", "restart"], id="one is unread"),
+    ],
+)  # fmt: skip
+def test_one_restart_for_options_and_proxy(
+    changes: list[Any], desired: Any, expected: list[str]
+) -> None:
+    made = planned(*changes, **LOGS, **OK, **desired)
+    assert steps(made) == expected
+    assert made["data"]["proxy_with_options"] is True
+
+
+def test_restart_of_its_own_beside_a_reload() -> None:
+    made = planned(daemon_options={"labels": ["a"]}, **OK)
+    assert steps(made) == ["options", "reload", "proxy", "restart_proxy"]
+    assert made["data"]["proxy_with_options"] is False
+
+
+def test_docker_that_replaces_another_starts_with_the_proxy() -> None:
+    made = planned(DISTRIBUTION, replace_distribution=True)
+    assert "proxy" in steps(made)
+    assert "restart_proxy" not in steps(made)
+    assert made["data"]["daemon_reload"] is True

@@ -73,7 +73,11 @@ def test_the_actor_is_that_of_the_role() -> None:
             {"set": [["labels"], ["log-opts", "max-size"]], "removed": [["debug"]], "proxy": True},
             id="neither",
         ),
-        pytest.param(1, IN_THE_FUTURE, {**NOTHING, "proxy": True}, id="reloaded since"),
+        pytest.param(
+            1, IN_THE_FUTURE,
+            {"set": [["log-opts", "max-size"]], "removed": [["debug"]], "proxy": True},
+            id="reloaded since",
+        ),
         pytest.param(IN_THE_FUTURE, IN_THE_FUTURE, NOTHING, id="started since"),
     ],
 )  # fmt: skip
@@ -92,6 +96,18 @@ def test_file_behind_a_link(observe, tmp_path):
     move(tmp_path, PATH, real)
     expected = {"set": [["labels"], ["log-opts", "max-size"]], "removed": [["debug"]]}
     assert observed(observe, unit(1, 1)) == {**expected, "proxy": False}
+
+
+@pytest.mark.parametrize(("started_s", "expected"), [(1, True), (IN_THE_FUTURE, False)])
+def test_removal_of_the_proxy_that_was_cut_off(observe, tmp_path, started_s, expected):
+    """The drop-in is gone, and the emptied values are left."""
+    emptied = PROXY.replace("HTTP_PROXY=http://p", "# The proxy is removed.")
+    plant(tmp_path, {own_files.DOCKER_PROXY_VALUES: emptied})
+    shown = unit(started_s, started_s)
+    node = observe(Programs({"systemctl show": (0, shown, "")}))
+    assert node["engines"]["docker"]["proxy"] == {}
+    assert node["engines"]["docker"]["unread"]["proxy"] is expected
+    assert own_files.DOCKER_PROXY_VALUES in node["ours"]["files"]
 
 
 def test_file_of_the_admin_waits_for_the_next_start(observe, tmp_path):
@@ -132,8 +148,12 @@ def late(*keys: str, removed: tuple[str, ...] = ()) -> dict[str, Any]:
         pytest.param([late("log-opts.max-size")], {**LABELS, **OK}, ["restart"], [],
                      id="which is allowed"),
         pytest.param([late(removed=("labels",))], {**LABELS, **OK}, ["restart"], [], id="removed"),
+        pytest.param([late(removed=("debug",))], {**LABELS, "debug": True}, ["options", "reload"],
+                     [], id="removed, and set again"),
         pytest.param([late("labels", "mtu")], LABELS, ["reload"], ["DOCKER_OPTIONS_WAIT"],
                      id="in part"),
+        pytest.param([late("mtu")], {**LABELS, "debug": True}, [], ["DOCKER_OPTIONS_WAIT"],
+                     id="no other change hides it"),
         pytest.param([late("labels"), docker(version="20.10.24")], {**LABELS, **OK}, ["restart"],
                      [], id="a Docker that cannot check a file"),
         pytest.param([late("labels"), docker(running=False)], LABELS, ["start"], [],
