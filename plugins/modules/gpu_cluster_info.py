@@ -59,6 +59,21 @@ options:
     description: Whether to list the DaemonSets, the RuntimeClasses and the admission policies.
     type: bool
     default: false
+  config_map:
+    description:
+      - The ConfigMap of the device plugin that the run has no use for.
+      - Together with O(permissions), the permissions to get and to delete it count as well if there
+        is one of this collection.
+    type: dict
+    suboptions:
+      namespace:
+        description: Its namespace.
+        type: str
+        required: true
+      name:
+        description: Its name.
+        type: str
+        required: true
   pods:
     description: The DaemonSet whose pods and revisions to list.
     type: dict
@@ -144,6 +159,12 @@ policies_forbidden:
   type: list
   elements: str
   sample: []
+config_maps:
+  description: The ConfigMap of O(config_map), if there is one of this collection.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
 pods:
   description: The pods of the DaemonSet.
   returned: success
@@ -173,16 +194,25 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     permissions,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
     ApiForbidden,
     ApiMissing,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import MANAGED_BY, MANAGER
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_module.ARGUMENTS,
     "permissions": {**permissions.OPTION, "required": False, "default": []},
     "nodes": {"type": "list", "elements": "str", "default": []},
     "objects": {"type": "bool", "default": False},
+    "config_map": {
+        "type": "dict",
+        "options": {
+            "namespace": {"type": "str", "required": True},
+            "name": {"type": "str", "required": True},
+        },
+    },
     "pods": {
         "type": "dict",
         "options": {
@@ -193,6 +223,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     },
 }
 _RESOURCE = "nvidia.com/gpu"
+_DELETE = {"group": "", "resource": "configmaps", "verbs": ["get", "delete"], "any": False}
 _POLICIES = {
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
@@ -207,6 +238,7 @@ NOTHING: dict[str, Any] = {
     "policies": None,
     "forbidden": [],
     "policies_forbidden": [],
+    "config_maps": [],
     "pods": [],
     "revisions": [],
 }
@@ -235,6 +267,11 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
                 forbidden.append(str(error))
         result["forbidden"] = forbidden
         result |= _list_policies(client)
+    if params["config_map"]:
+        namespace = params["config_map"]["namespace"]
+        result["config_maps"] = _list_config_maps(client, namespace, params["config_map"]["name"])
+        if result["config_maps"] and params["permissions"]:
+            result |= permissions.run(client, [{**_DELETE, "namespace": namespace}])
     if params["pods"]:
         namespace = params["pods"]["namespace"]
         query = {"labelSelector": ",".join(params["pods"]["selectors"])}
@@ -243,6 +280,15 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
             revisions = _list(client, "controllerrevisions", namespace=namespace, query=query)
             result["revisions"] = revisions
     return result
+
+
+def _list_config_maps(client: Client, namespace: str, name: str) -> list[dict[str, Any]]:
+    """Return the ConfigMap if it is ours. Who may not list any has to find it with the teardown."""
+    query = {**only("metadata.name", [name]), "labelSelector": f"{MANAGED_BY}={MANAGER}"}
+    try:
+        return _list(client, "configmaps", namespace=namespace, query=query)
+    except ApiForbidden:
+        return []
 
 
 def _list_policies(client: Client) -> dict[str, Any]:

@@ -64,7 +64,7 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
         Permission("", "nodes", ("get", "patch")),
         Permission("", "configmaps", ("list",), PLUGIN),
     ),
-    "device_plugin_config_absent": (Permission("", "configmaps", ("delete",), PLUGIN),),
+    "device_plugin_config_absent": (Permission("", "configmaps", ("get", "delete"), PLUGIN),),
     # The guard: policies of admission, and their bindings.
     "guard": (
         *(Permission(_ADMISSION, one, ("list", "get", "create", "patch")) for one in _POLICIES),

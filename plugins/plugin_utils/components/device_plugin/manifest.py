@@ -9,14 +9,17 @@ difference, with its reason.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import MANAGED_BY, MANAGER
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import options
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
     Desired,
     Manifest,
+    Object,
     Values,
 )
 
@@ -138,6 +141,19 @@ def manifests(
 
 def _config_name(desired: Desired) -> str:
     return f"{desired['name']}-config"
+
+
+def former_config(desired: Desired, found: Iterable[Object]) -> list[Manifest]:
+    """Return the ConfigMap of this role that its DaemonSet no longer mounts."""
+    name = {"name": _config_name(desired), "namespace": desired["namespace"]}
+    is_ours = any(
+        name.items() <= one["metadata"].items()
+        and MARKS.items() <= section(one, "metadata", "labels").items()
+        for one in found
+    )
+    if desired["config"] or not is_ours:
+        return []
+    return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": name}]
 
 
 def _config_mark(desired: Desired) -> Values:

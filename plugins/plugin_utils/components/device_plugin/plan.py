@@ -33,6 +33,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
     HANDLER,
     MARKS,
     SELECTOR,
+    former_config,
     manifests,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
@@ -55,6 +56,7 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         "is_adopted": False,
         "marks": [selector_text({"matchLabels": MARKS})],
         "manifests": [],
+        "former": [],
         "removed": [],
     }
     plan = Plan(CLUSTER, data)
@@ -91,6 +93,7 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
             runtime_class,
             creates_runtime_class=_creates(plan, runtime_class, observed["runtime_classes"]),
         )
+        data["former"] = former_config(desired, observed["config_maps"])
         plan.refusals += labels.refusals(
             observed["members"], observed["rows"], desired["node_selector"]
         )

@@ -70,6 +70,7 @@ class Observed(TypedDict):
     # Of admission, by kind; None if the cluster does not have the kind.
     policies: Mapping[str, list[Object] | None] | None
     policy_errors: list[str]  # of failed list requests
+    config_maps: list[Object]  # that of this role, if the variable has no configuration
 
 
 class Manifest(TypedDict, total=False):
@@ -98,4 +99,5 @@ class Data(TypedDict):
     is_adopted: bool  # `used` is not of this role
     marks: list[str]  # how queries select the objects of this role
     manifests: list[Manifest]
+    former: list[Manifest]  # the ConfigMap of a configuration that left the variable
     removed: list[Manifest]  # policies of this role that go; with `absent`, all of them

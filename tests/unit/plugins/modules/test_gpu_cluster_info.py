@@ -128,3 +128,35 @@ def test_error_about_the_nodes_is_a_failure(cluster, call, monkeypatch, report_o
     result = call(gpu_cluster_info, nodes=["gpu-1"], report_only=report_only)
     assert bool(result.get("failed")) is not report_only
     assert result["error" if report_only else "msg"] == found["error"]
+
+
+OURS = {"app.kubernetes.io/managed-by": "metal.gpu"}
+CONFIG_MAP = {"namespace": "kube-system", "name": "plugin-config"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "denied", "names", "missing"),
+    [
+        pytest.param(OURS, set(), ["plugin-config"], [], id="ours"),
+        pytest.param(
+            OURS, {("delete", "configmaps")}, ["plugin-config"], ["delete"], id="not to delete"
+        ),
+        pytest.param({}, {("delete", "configmaps")}, [], [], id="of somebody else"),
+    ],
+)
+def test_former_configmap_needs_the_permission_to_delete_it(
+    cluster, call, labels, denied, names, missing
+):
+    metadata = {**CONFIG_MAP, "labels": labels}
+    cluster.put("configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    cluster.denied = denied
+    result = call(gpu_cluster_info, permissions=[PERMISSION], config_map=CONFIG_MAP)
+    assert named(result["config_maps"]) == names
+    assert [verb for one in result["missing"] for verb in one["verbs"]] == missing
+
+
+def test_configmaps_that_nobody_may_list_need_no_permission(cluster, call):
+    text = 'configmaps is forbidden: User "jane" cannot list'
+    cluster.refusals["list", "configmaps"] = Refusal(403, text)
+    result = call(gpu_cluster_info, permissions=[PERMISSION], config_map=CONFIG_MAP)
+    assert (result["config_maps"], result["missing"]) == ([], [])

@@ -55,6 +55,7 @@ def plan(engine: str = "docker", policies: Any = None, **more: Any) -> Any:
         "errors": [],
         "policies": NONE if policies is None else policies,
         "policy_errors": more.pop("policy_errors", []),
+        "config_maps": [],
     }
     desired: Any = DESIRED | more
     assert {*desired} == {*DESIRED}

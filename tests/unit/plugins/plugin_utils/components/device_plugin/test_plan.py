@@ -23,6 +23,7 @@ OBSERVED: dict[str, Any] = {
     "errors": [],
     "policies": {"MutatingAdmissionPolicy": [], "ValidatingAdmissionPolicy": []},
     "policy_errors": [],
+    "config_maps": [],
 }
 DESIRED: dict[str, Any] = {
     "state": "present",
@@ -479,3 +480,32 @@ def test_operator_that_installs_the_same(
     for one, value in zip(said, expected, strict=True):
         assert f"{value}=false" in one["remedy"]
     assert made["refusals"] == []
+
+
+CONFIG_MAP = {
+    "metadata": {"name": "nvidia-device-plugin-config", "namespace": "kube-system", "labels": MARKS}
+}
+
+
+def renamed(**metadata: Any) -> dict[str, Any]:
+    return {"metadata": {**CONFIG_MAP["metadata"], **metadata}}
+
+
+@pytest.mark.parametrize(
+    ("found", "desired", "goes"),
+    [
+        pytest.param([CONFIG_MAP], {}, True, id="the configuration left the variable"),
+        pytest.param([CONFIG_MAP], {"config": {"flags": {}}}, False, id="in use"),
+        pytest.param([], {}, False, id="there was none"),
+        pytest.param([renamed(labels={})], {}, False, id="of somebody else"),
+        pytest.param([renamed(name="x")], {}, False, id="another name"),
+    ],
+)
+def test_configmap_of_a_former_configuration(found: Any, desired: Any, goes: bool) -> None:
+    former = plan([ours()], config_maps=found, **desired)["data"]["former"]
+    names = [(one["kind"], one["metadata"]["name"]) for one in former]
+    assert names == ([("ConfigMap", "nvidia-device-plugin-config")] if goes else [])
+
+
+def test_configmap_of_an_adopted_plugin_stays() -> None:
+    assert plan([HELM], foreign="adopt", config_maps=[CONFIG_MAP])["data"]["former"] == []
