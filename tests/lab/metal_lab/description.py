@@ -133,7 +133,7 @@ def _description(
             if node.os != "debian12":
                 raise SystemExit(f"{path}: {node.name}: only nodes with debian12 have a kernel")
     wanted = {*description.parts, *(OF_ENGINE[node.engine] for node in description.nodes)}
-    wanted |= {REGISTRY} & {node.images for node in description.nodes}
+    wanted |= {REGISTRY for node in description.nodes if node.images != LOADED}
     return description._replace(parts=tuple(part for part in PARTS if part in wanted))
 
 

@@ -60,7 +60,8 @@ OF_ENGINE = {
 
 # Where the engine of a node has the images of pods from.
 LOADED = "loaded"  # the laboratory loads them into the engine
-IMAGES = (LOADED, REGISTRY)
+BUSYBOX = "busybox"  # that of an admin's pods is loaded, and the others come from the registry
+IMAGES = (LOADED, BUSYBOX, REGISTRY)
 
 
 def programs(parts: Collection[str]) -> tuple[str, ...]:

@@ -16,9 +16,11 @@ import json
 import secrets
 import shutil
 import socket
+import ssl
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,18 +168,21 @@ def apply(state: State, wanted: Settings) -> None:
     config.write_text(
         configuration(storage(state), f"{address}:{PORT}", tls=tls, htpasswd=htpasswd)
     )
-    _start(state, NAME, command(Path(state.registry), config), address)
+    shown = (place / f"{wanted.certificate}.crt").read_text()
+    ready = partial(_shows, address, shown)
+    _start(state, NAME, command(Path(state.registry), config), ready)
     if wanted.delay_s:
         delay = [sys.executable, "-m", "metal_lab.delay", state.gateway, address]
-        _start(state, DELAY, [*delay, str(PORT), str(wanted.delay_s)], state.gateway)
+        ready = partial(_listens, state.gateway)
+        _start(state, DELAY, [*delay, str(PORT), str(wanted.delay_s)], ready)
 
 
-def _start(state: State, name: str, words: Sequence[str | Path], address: str) -> None:
+def _start(state: State, name: str, words: Sequence[str | Path], ready: Callable[[], bool]) -> None:
     log = state.folder / "logs" / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     state.processes[name] = processes.start(words, log)
     state.save()
-    processes.wait_until(lambda: _listens(address), name, state.processes[name], log)
+    processes.wait_until(ready, name, state.processes[name], log)
 
 
 def stop(state: State) -> None:
@@ -185,6 +190,15 @@ def stop(state: State) -> None:
     processes.stop([state.processes[name] for name in (DELAY, NAME) if name in state.processes])
     state.processes.pop(DELAY, None)
     state.save()
+
+
+def _shows(address: str, certificate: str) -> bool:
+    """Return whether our registry answers, and not a program that took its port before."""
+    try:
+        found = ssl.get_server_certificate((address, PORT), timeout=2)
+    except OSError:
+        return False
+    return found.split() == certificate.split()
 
 
 def _listens(address: str) -> bool:

@@ -97,6 +97,9 @@ def test_paths_are_relative_to_the_file(tmp_path, described):
             "debian-containerd, images: registry", "", ["kubernetes", "registry"], id="registry"
         ),
         pytest.param(
+            "debian-containerd, images: busybox", "", ["kubernetes", "registry"], id="busybox"
+        ),
+        pytest.param(
             "docker",
             "parts: [docker]\n",
             ["kubernetes", "containerd", "runc", "docker", "docker-cli", "cri-dockerd"],

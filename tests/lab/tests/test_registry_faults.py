@@ -60,16 +60,28 @@ def test_facts_are_what_a_client_needs(laboratory):
 
 
 @pytest.mark.parametrize(
-    ("engine", "expected"),
+    ("engine", "images", "expected"),
     [
-        pytest.param("containerd", [], id="finds the registry by its mirrors"),
-        pytest.param("docker", ["--add-host=nvcr.io:172.30.0.1"], id="by upstream's names"),
+        pytest.param("containerd", "registry", [], id="finds the registry by its mirrors"),
+        pytest.param("docker", "loaded", [], id="needs no registry"),
+        *(
+            pytest.param("docker", images, ["--add-host=nvcr.io:172.30.0.1"], id=f"names-{images}")
+            for images in ("registry", "busybox")
+        ),
     ],
 )
-def test_names_of_nodes(laboratory, engine, expected):
+def test_names_of_nodes(laboratory, engine, images, expected):
     laboratory.gateway = "172.30.0.1"
-    node = Node("gpu-1", "debian12", "t4x1", engine, images="registry")
+    node = Node("gpu-1", "debian12", "t4x1", engine, images=images)
     assert nodes._names(laboratory, node) == expected
+
+
+@pytest.mark.parametrize(
+    ("images", "expected"),
+    [("loaded", ("",)), ("busybox", nodes.BEFORE), ("registry", ())],
+)
+def test_archives_of_nodes(images, expected):
+    assert nodes._archives(Node("gpu-1", "debian12", "t4x1", images=images)) == expected
 
 
 def test_foreign_image(laboratory):
