@@ -56,6 +56,17 @@ class Runtime(TypedDict):
     base_runtime_spec: str  # a file with the defaults of containers; empty: the engine's own
 
 
+class Registry(TypedDict):
+    """Where the CRI plugin looks for the settings of registries."""
+
+    folders: list[str]  # of hosts.toml files; empty: the default of the version
+    mirrors: list[str]  # registries with mirrors in this file, which forbid folders
+    tls: list[str]  # servers with certificates in this file, likewise
+
+
+_NO_REGISTRY: Registry = {"folders": [], "mirrors": [], "tls": []}
+
+
 class Effective(NamedTuple):
     """The settings that result from all configuration files."""
 
@@ -64,6 +75,7 @@ class Effective(NamedTuple):
     cdi_enabled: bool
     default_runtime: str | None
     runtimes: dict[str, Runtime]
+    registry: Registry = _NO_REGISTRY
     registry_conflict: bool = False  # the CRI plugin does not load with this
 
 
@@ -83,6 +95,13 @@ def parse_effective(dump: Mapping[str, object], version: str) -> Effective:
         runtimes={
             name: _parse_runtime(runtime)
             for name, runtime in sections(cri, "containerd", "runtimes").items()
+        },
+        registry={
+            "folders": [one for one in (text(registry, "config_path") or "").split(":") if one],
+            "mirrors": [*sections(registry, "mirrors")],
+            "tls": [
+                host for host, one in sections(registry, "configs").items() if section(one, "tls")
+            ],
         },
         registry_conflict=bool(text(registry, "config_path") and sections(registry, "mirrors")),
     )

@@ -327,6 +327,7 @@ def test_a_gpu_node(observe, tmp_path):
                         "base_runtime_spec": "",
                     },
                 },
+                "registry": {"folders": ["/etc/containerd/certs.d"], "mirrors": [], "tls": []},
                 "registry_conflict": False,
             },
             "docker": {
@@ -409,6 +410,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "cdi_dirs": ["/etc/cdi", "/var/run/cdi"],
                 "hooks_dirs": ["/usr/share/containers/oci/hooks.d"],
                 "hooks": [],
+                "auth_file": None,
                 "openshift": None,
             },
         },
@@ -461,6 +463,14 @@ def test_a_gpu_node(observe, tmp_path):
         ],
         "ours": {"files": [], "edits": [], "packages": {}},
         "module_streams": {},
+        "registries": {
+            "files": {},
+            "certificates": {},
+            "created": [],
+            "folders": {"/etc/containerd": []},
+            "unread": [],
+            "prefixes": {},
+        },
         "signed_modules": None,
         "package_manager": {
             "error": None,
@@ -537,7 +547,7 @@ def test_the_documentation_shows_every_key(observe):
         *("packages", "runtimes", "repositories", "module_streams"),
         *("failure", "made_with", "program", "distribution", "kinds", "errors", "unfinished"),
         *("dependants", "parameters", "next_kernel", "signing", "builds"),
-        *("device_majors", "recovery", "uuids", "bound", "names", "settings"),
+        *("device_majors", "recovery", "uuids", "bound", "names", "settings", "folders"),
     )
 
     def compare(found, sample, path):
