@@ -45,7 +45,7 @@ def carry_out(root: Path, plan: Mapping[str, Any], hosts: list[Any]) -> None:
         arguments = content.document(hosts, data["target"], path)
         merge(root, arguments)
     if data["config"]:
-        merge(root, {"format": "toml", "append": [], "mode": "0644", **data["config"]})
+        merge(root, {"language": "toml", "append": [], "mode": "0644", **data["config"]})
     for path in data["gone"]:
         on_disk(root, path).unlink()
     for folder in data["empty"]:
@@ -58,12 +58,12 @@ def merge(root: Path, arguments: Mapping[str, Any]) -> None:
     before = file.read_text() if file.exists() else None
     lists = tuple(edit.ListEdit(tuple(one["path"]), one["items"]) for one in arguments["append"])
     edits = edit.Edits(merge=arguments["merge"], append=lists)
-    after = history.change(before, arguments["format"], edits)
+    after = history.change(before, arguments["language"], edits)
     assert after is not None
     stored = _history(root, arguments["path"])
     former = history.recall(stored.read_text() if stored.exists() else None, before)
     missing = [f"/{one.relative_to(root)}" for one in reversed(file.parents) if not one.exists()]
-    new = history.extend(former, before, arguments["format"], written=after, created=missing)
+    new = history.extend(former, before, arguments["language"], written=after, created=missing)
     mode = file.stat().st_mode if file.exists() else int(arguments["mode"], 8)
     write(root, arguments["path"], after, mode & 0o777)
     stored.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ _EVERYBODY_READS = (places.CONTAINERS_DROP_IN, places.CRIO_DROP_IN)
 
 
 def document(hosts: Sequence[object], target: Target, path: str) -> dict[str, object]:
-    """Return the arguments of metal.gpu.config_document for a file."""
+    """Return what the arguments of metal.gpu.config_document for a file are made of."""
     found = next(
         one for one in layout(target, read(hosts).registries).documents if one.path == path
     )

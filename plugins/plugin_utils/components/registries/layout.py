@@ -54,9 +54,9 @@ class Document:
 
     @property
     def tasks(self) -> dict[str, object]:
-        """The arguments of metal.gpu.config_document."""
+        """What the arguments of metal.gpu.config_document are made of."""
         lists = [{"path": [*path], "items": [*items]} for path, items in self.append]
-        return {"path": self.path, "format": self.language, "merge": self.merge, "append": lists}
+        return {"path": self.path, "language": self.language, "merge": self.merge, "append": lists}
 
 
 @dataclass(frozen=True)
