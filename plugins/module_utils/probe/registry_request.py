@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.read.registry_answer import Problem
 
 _LONGEST = 65536  # bytes of an answer that are read
+# The name is in Python 3.10 and later. Source: X509_V_FLAG_PARTIAL_CHAIN of OpenSSL.
+_PARTIAL_CHAIN = 0x80000
 
 
 class Question(NamedTuple):
@@ -66,7 +68,7 @@ def _ask(question: Question, context: ssl.SSLContext, timeout_s: float) -> Probl
         address = realm._replace(query="&".join(filter(None, (realm.query, query)))).geturl()
         # Only its own server gets the trust of a registry; a service elsewhere has a public one.
         is_own = realm.hostname == urlsplit(question.url).hostname
-        trusted = context if is_own else ssl.create_default_context()
+        trusted = context if is_own else _trust()
         token = _get(address, trusted, timeout_s, login)
         has_token = token.status < 300
     return registry_answer.of_answer(
@@ -109,9 +111,22 @@ def _get(url: str, context: ssl.SSLContext, timeout_s: float, login: str) -> _An
         connection.close()
 
 
+def _trust() -> ssl.SSLContext:
+    """Return a context that trusts what Go trusts, in which all engines are written.
+
+    Go accepts a CA without a key usage, and any certificate of the pool as the end of a chain. It
+    takes no names from the subject. From 3.13 on, Python is stricter by default.
+    """
+    context = ssl.create_default_context()
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= _PARTIAL_CHAIN
+    context.hostname_checks_common_name = False
+    return context
+
+
 @contextmanager
 def _context(question: Question) -> Iterator[ssl.SSLContext]:
-    context = ssl.create_default_context()
+    context = _trust()
     if question.ca:
         context.load_verify_locations(cadata=question.ca)
     if not question.certificate:

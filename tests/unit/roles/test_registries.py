@@ -82,6 +82,16 @@ def test_secrets_are_used_and_not_printed(tmp_path: Path, engine: str) -> None:
     assert BASIC not in printed
 
 
+def test_registry_that_wants_a_login_is_shown_because_pods_can_have_one(tmp_path: Path) -> None:
+    with serve(tmp_path, Kind(login=True), SERVER) as url:
+        hosts: list[Mapping[str, Any]] = [
+            {"host": "docker.io", "mirrors": [{"url": url, "ca": CA.pem}]}
+        ]
+        code, printed = run(tmp_path, "containerd", hosts)
+    assert code == 0, printed
+    assert f"REGISTRY_LOGIN_MISSING localhost: {url} (for docker.io) needs a login" in printed
+
+
 def test_what_does_not_work_is_told_before_a_change(tmp_path: Path) -> None:
     with serve(tmp_path, Kind(login=True), SERVER) as url:
         mirror = {"url": url, "ca": CA.pem, "username": "me", "password": "CANARY"}

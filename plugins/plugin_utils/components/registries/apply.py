@@ -21,7 +21,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd im
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import plan as crio
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.shapes import Data
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Change, Plan, Step, actor
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Change,
+    Plan,
+    Step,
+    actor,
+    edited,
+)
 
 RESTART = Step("restart", "Restart containerd")
 RESTART_CRIO = Step("restart_crio", "Restart CRI-O")
@@ -37,9 +43,12 @@ _OF_CRIO = (places.CONTAINERS_DROP_IN, places.CRIO_DROP_IN)
 def plan_containerd(plan: Plan[Data], node: Node) -> None:
     """Plan the restart for config_path. Changes that somebody else has made are left to them."""
     edit = plan.data.get("config")
-    if edit:
-        plan.data["change"] = _change(edit["path"])
-        plan.step(RESTART, containerd.RESTART_REASON)
+    unread = node["engines"]["containerd"]["changed_since_start"]
+    ours = [path for path in edited(node, places.ROLE) if path in unread]
+    if edit or ours:  # a run can stop between the change and the restart
+        plan.data["change"] = _change(edit["path"] if edit else ours[0])
+    reason = f"{', '.join(ours)} changed after containerd started" if ours else None
+    plan.step(RESTART, containerd.RESTART_REASON if edit else reason)
 
 
 def plan_crio(plan: Plan[Data], node: Node, written: Collection[str]) -> None:

@@ -17,6 +17,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.pl
     refuse_fatal_start,
     refuse_unknown,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.plan import (
+    refuse_config as refuse_docker_config,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.settings import validates
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
@@ -149,12 +152,14 @@ def _refuse_prefixes(plan: Plan[Data], node: Node, registries: tuple[wanted.Regi
 def _plan_apply(plan: Plan[Data], node: Node, desired: Desired, kind: str) -> None:
     written = {*plan.data.get("settings", ()), *plan.data.get("logins", ())}
     written |= {*plan.data.get("restore", ())}
+    mirrors = node["engines"]["docker"]["config"]["path"] in plan.data.get("settings", ())
     if kind == engines.CONTAINERD:
         apply.plan_containerd(plan, node)
         refuse_fatal_start(plan, node)
     elif kind == engines.CRIO:
         apply.plan_crio(plan, node, written)
     elif kind == engines.DOCKER:
+        refuse_docker_config(plan, node, ["registry-mirrors"] if mirrors else [])
         docker = node["engines"]["docker"]
         version = known_version(plan, "dockerd", docker)
         plan.data["validates"] = version is not None and validates(version)

@@ -510,6 +510,27 @@ def test_engine_that_is_not_there_yet(machine: Callable[[str], Machine]) -> None
     assert planned["data"]["asks"] is False
 
 
+def test_run_that_stopped_before_the_restart(machine: Callable[[str], Machine]) -> None:
+    node = machine("containerd-1.7")
+    node.run([OF_NVCR])
+    path = node.plan([OF_NVCR], state="absent")["data"]["restore"]
+    (config,) = [one for one in path if one.startswith("/etc/containerd/") and "certs.d" not in one]
+    unread = {"engines": {"containerd": {"changed_since_start": [config]}}}
+    node._node = merge(node._node, unread)
+    planned = node.plan([OF_NVCR])
+    assert names(planned) == ["Restart containerd"]
+    assert planned["data"]["change"] == {"path": config, "actor": "metal.gpu.registries"}
+
+
+def test_mirrors_that_are_also_a_flag_of_docker(machine: Callable[[str], Machine]) -> None:
+    node = machine("docker")
+    flag = {"name": "--registry-mirror", "value": "x", "file": "/f", "variable": None}
+    flags = {"flags": [{**flag, "effective": True}]}
+    node._node = merge(node._node, {"engines": {"docker": flags}})
+    assert codes(node.plan([HUB])) == ["DOCKER_FLAG_CLASH"]
+    assert codes(node.plan([OF_ITSELF])) == []
+
+
 def test_login_is_compared_and_not_shown(machine: Callable[[str], Machine]) -> None:
     node = machine("containerd-2.4")
     node.run([OF_NVCR])
