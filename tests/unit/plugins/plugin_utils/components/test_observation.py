@@ -327,7 +327,7 @@ def test_a_gpu_node(observe, tmp_path):
                         "base_runtime_spec": "",
                     },
                 },
-                "registry": {"folders": ["/etc/containerd/certs.d"], "mirrors": [], "tls": []},
+                "registry": {"folders": [], "mirrors": [], "tls": []},
                 "registry_conflict": False,
             },
             "docker": {
