@@ -716,6 +716,11 @@ REGISTRY_PATH_UNSET (refusal): the containerd of {name} reads no folder of hosts
 Remedy: add a drop-in with `config_path = "{folder}"` in the table registry of the CRI plugin, wait
   until {name} has applied it, and run again
 
+REGISTRY_PATHS_UNREAD (refusal): {path} has the config_path {found}, of which containerd {version}
+  reads nothing: its transfer service takes the list for the name of one folder
+Remedy: set config_path to one folder, and move the others into it; or set `use_local_image_pull =
+  true` in the images table of the CRI plugin
+
 REGISTRY_TAKEN (refusal): {path} has other values than registries_hosts: {keys}
 Remedy: remove these keys from {path}, or change registries_hosts to their values
 

@@ -1273,7 +1273,9 @@ gpu_node:
               description: >-
                 Where its CRI plugin looks for the settings of registries, with C(folders) (of
                 C(hosts.toml) files; empty for the default of the version), C(mirrors) (registries
-                with mirrors in its own configuration) and C(tls) (servers with certificates there).
+                with mirrors in its own configuration), C(tls) (servers with certificates there) and
+                C(reads_lists) (whether it looks into several folders, or takes their list for one
+                name).
               type: dict
             registry_conflict:
               description: >-
@@ -1576,7 +1578,7 @@ gpu_node:
               binary: ""
               systemd_cgroup: true
               base_runtime_spec: ""
-          registry: {folders: [/etc/containerd/certs.d], mirrors: [], tls: []}
+          registry: {folders: [/etc/containerd/certs.d], mirrors: [], tls: [], reads_lists: false}
           registry_conflict: false
         docker:
           installed: true

@@ -140,7 +140,7 @@ def _containerd(raw: Raw) -> Containerd:
         "cdi_enabled": effective.cdi_enabled if effective else None,
         "default_runtime": effective.default_runtime if effective else None,
         "runtimes": effective.runtimes if effective else {},
-        "registry": effective.registry if effective else {"folders": [], "mirrors": [], "tls": []},
+        "registry": effective.registry if effective else containerd.NO_REGISTRY,
         "registry_conflict": effective.registry_conflict if effective else False,
     }
 

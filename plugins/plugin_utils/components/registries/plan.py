@@ -8,8 +8,6 @@ docs/decisions/049-registries.md has the reasons for each file. A plan has no se
 
 from __future__ import annotations
 
-from posixpath import dirname
-
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import (
@@ -136,9 +134,7 @@ def _plan_config(plan: Plan[Data], node: Node, place: Target, content: Layout) -
     edit = target.config_path(node, version)
     target.refuse_conflicts(plan, node, edit)
     plan.data["config"] = edit
-    if edit is not None:
-        folder = dirname(dirname(next(iter(content.documents)).path))
-        plan.step(files.CONFIG, f"containerd {version} does not read {folder}")
+    plan.step(files.CONFIG, target.why_unread(node) if edit is not None else None)
 
 
 def _refuse_prefixes(plan: Plan[Data], node: Node, registries: tuple[wanted.Registry, ...]) -> None:

@@ -59,13 +59,26 @@ def find(node: Node, engine: str, registries: Sequence[Registry]) -> Target:
     return target
 
 
+def _folders(node: Node) -> list[str]:
+    """Return the folders that containerd is told to look into, or looks into by default."""
+    engine = node["engines"]["containerd"]
+    registry = engine["registry"]
+    is_new = release(engine["version"] or "0") >= _READS_BY_DEFAULT
+    if registry["folders"] or registry["mirrors"] or not is_new:
+        return [one.rstrip("/") for one in registry["folders"]]
+    return _BY_DEFAULT
+
+
+def _is_read(node: Node) -> bool:
+    """Whether containerd looks into its folders: it can take a list of them for one name."""
+    folders = _folders(node)
+    reads_lists = node["engines"]["containerd"]["registry"]["reads_lists"]
+    return len(folders) == 1 or (len(folders) > 1 and reads_lists)
+
+
 def _roots(node: Node) -> list[str]:
     """Return the folders in which containerd looks for a registry, or will after the plan."""
-    engine = node["engines"]["containerd"]
-    if folders := engine["registry"]["folders"]:
-        return [one.rstrip("/") for one in folders]
-    is_new = release(engine["version"] or "0") >= _READS_BY_DEFAULT
-    return _BY_DEFAULT if is_new else _BY_DEFAULT[:1]
+    return _folders(node) if _is_read(node) else _BY_DEFAULT[:1]
 
 
 def _folder(node: Node, roots: Sequence[str], host: str) -> str:
@@ -80,8 +93,7 @@ def _folder(node: Node, roots: Sequence[str], host: str) -> str:
 def config_path(node: Node, version: str) -> Edit | None:
     """Return the edit with which containerd reads the folders; None if it reads them already."""
     engine = node["engines"]["containerd"]
-    is_default = release(version) >= _READS_BY_DEFAULT
-    if engine["registry"]["folders"] or (is_default and not engine["registry"]["mirrors"]):
+    if _is_read(node):
         return None
     config = engine["config"]
     config_version = config["version"] if config["exists"] else settings.new_config_version(version)
@@ -98,12 +110,24 @@ def config_path(node: Node, version: str) -> Edit | None:
     return {"path": path, "merge": merge}
 
 
+def why_unread(node: Node) -> str:
+    """Return why containerd would not read the files of registries."""
+    version, folders = node["engines"]["containerd"]["version"], ":".join(_folders(node))
+    if not folders:
+        return f"containerd {version} has no config_path"
+    return f"containerd {version} takes {folders} for the name of one folder"
+
+
 def refuse_conflicts(plan: Plan[Data], node: Node, edit: Edit | None) -> None:
     """Refuse a containerd whose own file has mirrors or certificates, or whose file is not ours."""
     engine = node["engines"]["containerd"]
     registry, path = engine["registry"], engine["config"]["path"]
     if edit is None:
         return
+    found = _folders(node)
+    if found not in ([], _BY_DEFAULT):
+        folders = ":".join(found)
+        plan.refuse("REGISTRY_PATHS_UNREAD", path=path, found=folders, version=engine["version"])
     named = [*registry["mirrors"], *(f"{host} (tls)" for host in registry["tls"])]
     if named:
         plan.refuse("REGISTRY_CONFLICT", path=path, found=", ".join(named))

@@ -327,7 +327,7 @@ def test_a_gpu_node(observe, tmp_path):
                         "base_runtime_spec": "",
                     },
                 },
-                "registry": {"folders": [], "mirrors": [], "tls": []},
+                "registry": {"folders": [], "mirrors": [], "tls": [], "reads_lists": False},
                 "registry_conflict": False,
             },
             "docker": {

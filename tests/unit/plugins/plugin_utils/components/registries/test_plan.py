@@ -69,7 +69,8 @@ Observe = Callable[[Programs], dict[str, Any]]
 
 
 def of_containerd(version: str, **registry: Any) -> dict[str, Any]:
-    found = {"folders": [], "mirrors": [], "tls": [], **registry}
+    reads_lists = version.startswith("1.") or version.startswith("2.0")
+    found = {"folders": [], "mirrors": [], "tls": [], "reads_lists": reads_lists, **registry}
     engine = {"version": version, "registry": found}
     return merge(VIRGIN, {"engines": {"containerd": engine}})
 
@@ -237,6 +238,7 @@ def test_hosts_toml(machine: Callable[[str], Machine]) -> None:
     assert logins == {"auths": {"registry.example": {"auth": BASIC}}}
 
 
+BOTH = ["/etc/containerd/certs.d", "/etc/docker/certs.d"]
 OLD, NEW = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images"
 CONFIG = "/etc/containerd/config.toml"
 
@@ -255,7 +257,12 @@ CONFIG = "/etc/containerd/config.toml"
             id="2.1, drop-ins",
         ),
         pytest.param("2.1.4", {"version": 2}, [], (CONFIG, OLD), id="2.1, version 2"),
-        pytest.param("2.2.0", {"version": 3}, [], None, id="2.2 reads the folder by default"),
+        pytest.param("2.4.2", {"version": 3}, [], (CONFIG, NEW), id="2.4, two folders by default"),
+        pytest.param(
+            "2.4.2", {"version": 3}, BOTH, (CONFIG, NEW), id="2.4, two folders in the file"
+        ),
+        pytest.param("2.4.2", {"version": 3}, BOTH[:1], None, id="2.4, one folder"),
+        pytest.param("1.7.24", {"version": 2}, BOTH, None, id="1.7, two folders"),
         pytest.param("1.7.24", {"version": 2}, ["/etc/containerd/certs.d"], None, id="set"),
     ],
 )
@@ -391,6 +398,20 @@ def test_containerd_that_has_mirrors_in_its_own_file(tmp_path: Path, observe: Ob
     (refusal,) = node.plan([OF_NVCR])["refusals"]
     assert refusal["code"] == "REGISTRY_CONFLICT"
     assert "nvcr.io, mirror.example (tls)" in refusal["message"]
+
+
+def test_list_of_folders_of_the_admin_that_containerd_does_not_read(
+    tmp_path: Path, observe: Observe
+) -> None:
+    node = Machine(tmp_path, observe, "containerd-2.4")
+    node._node = of_containerd("2.4.2", folders=["/srv/a", "/srv/b"])
+    (refusal,) = node.plan([OF_NVCR])["refusals"]
+    assert refusal["code"] == "REGISTRY_PATHS_UNREAD"
+    assert "/srv/a:/srv/b" in refusal["message"]
+    node._node = of_containerd("2.4.2", folders=["/srv/a", "/srv/b"], reads_lists=True)
+    planned = node.plan([OF_NVCR])
+    assert planned["refusals"] == []
+    assert planned["data"]["target"]["folders"] == {"nvcr.io": "/srv/a/nvcr.io"}
 
 
 def test_k0s_reads_no_folder_until_somebody_tells_it(tmp_path: Path, observe: Observe) -> None:

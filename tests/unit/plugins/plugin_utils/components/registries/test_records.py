@@ -13,7 +13,11 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pull_causes import of_pull
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.module_utils.read import registries, registry_answer
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    containerd,
+    registries,
+    registry_answer,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import (
     target,
     wanted,
@@ -32,6 +36,8 @@ def test_places() -> None:
     found = row("containerd", "folders that are read without config_path")
     assert found["value"] == [registries.CONTAINERD, registries.DOCKER] == target._BY_DEFAULT
     assert found["since"] == ".".join(map(str, (*target._READS_BY_DEFAULT, 0)))
+    lists = row("containerd", "several folders in config_path")
+    assert lists["since"] == ".".join(map(str, (*containerd._TRANSFERS, 0)))
     assert row("containerd", "table of config_path")["value"]["2"] == target._IMAGES
     assert row("k3s", "file")["value"] == registries.REGISTRIES_YAML
     assert row("k3s", "key of docker.io in configs")["value"] == wanted.DOCKER_HUB_HOST
