@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeGuard
 
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import canonical
 
 _KEY = secrets.token_bytes(32)
@@ -46,4 +47,5 @@ def is_plain_list(value: object) -> TypeGuard[list[object]]:
 
 
 def key_text(key: Key) -> str:
-    return " > ".join(key)
+    """Return a key path for people. A key of the admin can be an address with a password."""
+    return redact(" > ".join(key))

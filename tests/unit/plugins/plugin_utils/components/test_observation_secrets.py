@@ -63,6 +63,7 @@ TRAVEL = {
     "/root/.docker/config.json": LOGINS[:-1],  # does not parse
     "/etc/containerd/certs.d/nvcr.io/hosts.toml": (
         f'[host."https://m".header]\nAuthorization = "Basic {AUTH}"\nX = "{SECRET}"\n'
+        f'[host."https://me:{SECRET}@m"]\nskip_verify = true\n'
     ),
     "/etc/rancher/k3s/registries.yaml": f"configs: {{m: {{auth: {{password: {SECRET}}}}}}}\n",
     "/etc/docker/certs.d/m/metal-gpu.key": (
