@@ -43,7 +43,14 @@ def questions(hosts: Sequence[object], target: Target) -> list[dict[str, object]
     asked: dict[str, dict[str, object]] = {}
     for one in read(hosts).registries:
         servers = [(mirror.scheme, mirror.host, mirror.trust) for mirror in one.mirrors]
-        if one.trust.has_login or one.trust.has_files:
+        shares = target["shares_login"] and bool(servers)
+        if shares:
+            login = {"username": one.trust.username, "password": one.trust.password}
+            servers = [
+                (scheme, host, trust._replace(**login) if scheme == "https" else trust)
+                for scheme, host, trust in servers
+            ]
+        elif one.trust.has_login or one.trust.has_files:
             servers.append(("https", one.server, one.trust))
         for scheme, host, trust in servers:
             # containerd sends the login of a mirror in a header, and asks for no token with it.

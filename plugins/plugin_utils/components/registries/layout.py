@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import registries a
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wanted import (
     ALL,
     DOCKER_HUB,
+    DOCKER_HUB_HOST,
     Mirror,
     Registry,
     Trust,
@@ -40,6 +41,7 @@ class Target(TypedDict):
     certificates: str  # the folder of folders with certificates
     daemon_json: str
     logins: list[str]  # files in the form of Docker's config.json
+    shares_login: bool  # the engine sends the login of a registry to its mirrors, and no other
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,33 @@ def own_folder(target: Target, host: str) -> str:
 
 def _files(target: Target, registries: Sequence[Registry]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for host, trust in servers(registries).items():
+    trusts = servers(registries)
+    if target["kind"] == "docker":
+        trusts = {**trusts, **_of_docker_hub(registries)}
+        trusts.pop(DOCKER_HUB_HOST, None)
+    elif target["kind"] == "crio" and DOCKER_HUB_HOST in trusts:
+        trusts[DOCKER_HUB] = trusts.pop(DOCKER_HUB_HOST)  # it knows no other name for it
+    for host, trust in trusts.items():
         for name, text in zip(places.OWN, trust[:3], strict=True):
             if text:
                 found[join(own_folder(target, host), name)] = _pem(text)
     return found
+
+
+def _of_docker_hub(registries: Sequence[Registry]) -> dict[str, Trust]:
+    """Return whom Docker with containerd's image store trusts for docker.io and its mirrors.
+
+    This store takes the certificates of mirrors from the folder docker.io, and Docker's own store
+    from the folder of the mirror.
+    """
+    for one in registries:
+        if one.host == DOCKER_HUB:
+            trusts = _trusts(one)
+            client = next((trust for trust in trusts if trust.certificate), Trust())
+            blocks = [block for trust in trusts for block in places.pem_blocks(trust.ca)]
+            ca = "\n".join(dict.fromkeys(blocks))
+            return {DOCKER_HUB: Trust(ca, client.certificate, client.key)}
+    return {}
 
 
 def _pem(text: str) -> str:
@@ -253,6 +277,10 @@ def unsupported(kind: str, registries: Sequence[Registry]) -> Iterator[tuple[str
 
 
 def _not_in_docker(one: Registry) -> Iterator[str]:
+    if one.host == DOCKER_HUB:
+        pairs = {(trust.certificate, trust.key) for trust in _trusts(one) if trust.certificate}
+        if len(pairs) > 1:
+            yield "Docker has one client certificate for docker.io and all its mirrors"
     if not one.mirrors:
         return
     if one.host != DOCKER_HUB:
@@ -264,3 +292,7 @@ def _not_in_docker(one: Registry) -> Iterator[str]:
             yield f"Docker sends no login to a mirror, so none to {mirror.host}"
         if mirror.path:
             yield f"most versions of Docker refuse a mirror with a path, such as {mirror.path}"
+
+
+def _trusts(one: Registry) -> list[Trust]:
+    return [one.trust, *(mirror.trust for mirror in one.mirrors)]

@@ -48,6 +48,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
 )
 
 ROLE = places.ROLE
+
 STEPS = (*files.STEPS, *apply.STEPS)
 
 
@@ -98,6 +99,8 @@ def _plan_present(
                 plan.refuse(
                     "REGISTRY_UNSUPPORTED", registry=one.host, engine=home["name"], reason=reason
                 )
+    if place["kind"] == engines.DOCKER:
+        _refuse_docker_hub(plan, node, registries)
     content = layout(place, registries)
     if not _is_installed(node, engine):
         # The role of the engine runs before this one. What it installs is not observed yet.
@@ -111,6 +114,26 @@ def _plan_present(
     files.refuse_files(plan, node, content, place)
     files.plan_files(plan, node, content)
     _plan_apply(plan, node, desired, place["kind"])
+
+
+def _refuse_docker_hub(
+    plan: Plan[Data], node: Node, registries: tuple[wanted.Registry, ...]
+) -> None:
+    """Refuse certificates for docker.io itself, which Docker's own image store does not look at.
+
+    Also refuse another configuration of docker.io, which goes before registry-mirrors.
+    """
+    driver = node["engines"]["docker"]["storage_driver"]
+    folder = f"{places.DOCKER}/{wanted.DOCKER_HUB}"
+    for one in registries:
+        if one.host != wanted.DOCKER_HUB:
+            continue
+        if one.trust.has_files and target.has_own_store(node):
+            reason = f"Docker with the storage driver {driver} takes no certificates for docker.io"
+            plan.refuse("REGISTRY_UNSUPPORTED", registry=one.host, engine="docker", reason=reason)
+        names = node["registries"]["folders"].get(folder, ())
+        if one.mirrors and places.HOSTS in names:
+            plan.refuse("REGISTRY_TAKEN", path=f"{folder}/{places.HOSTS}", keys=one.host)
 
 
 def _is_installed(node: Node, engine: str) -> bool:

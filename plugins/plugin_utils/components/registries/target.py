@@ -27,7 +27,14 @@ DROP_IN = "98-metal-gpu-registries.toml"
 _IMAGES = "io.containerd.cri.v1.images"
 # Since this version, containerd reads these folders without being told.
 _READS_BY_DEFAULT = (2, 2)
+# Storage drivers of Docker's own image store; those of containerd's store have other names.
+_OWN_STORE = ("aufs", "btrfs", "devicemapper", "fuse-overlayfs", "overlay2", "vfs", "zfs")
 _BY_DEFAULT = [places.CONTAINERD, places.DOCKER]
+
+
+def has_own_store(node: Node) -> bool:
+    """Whether Docker has its own image store, and not that of containerd."""
+    return node["engines"]["docker"]["storage_driver"] in _OWN_STORE
 
 
 def find(node: Node, engine: str, registries: Sequence[Registry]) -> Target:
@@ -40,11 +47,13 @@ def find(node: Node, engine: str, registries: Sequence[Registry]) -> Target:
         "certificates": places.CONTAINERD,
         "daemon_json": docker,
         "logins": [places.KUBELET_LOGIN],
+        "shares_login": False,
     }
     if engine == engines.DOCKER:
         target["certificates"] = places.DOCKER
         kubelet = [places.KUBELET_LOGIN] if node["kubelet"]["installed"] else []
         target["logins"] = [places.DOCKER_LOGIN, *kubelet]
+        target["shares_login"] = has_own_store(node)
     elif engine == engines.CRIO:
         target["certificates"] = places.CONTAINERS
         target["logins"] = [node["engines"]["crio"]["auth_file"] or places.CRIO_LOGIN]

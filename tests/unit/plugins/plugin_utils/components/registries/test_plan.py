@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import content
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     codes,
     merge,
@@ -171,7 +172,8 @@ def test_files_of_docker(machine: Callable[[str], Machine]) -> None:
     ]
     for path in ("/root/.docker/config.json", "/var/lib/kubelet/config.json"):
         assert json.loads(node.text(path))["auths"]["registry.example"] == {"auth": BASIC}
-    assert CA.strip() in node.text("/etc/docker/certs.d/mirror.example:5000/metal-gpu.crt")
+    for folder in ("mirror.example:5000", "docker.io"):  # one for each image store of Docker
+        assert CA.strip() in node.text(f"/etc/docker/certs.d/{folder}/metal-gpu.crt")
     assert KEY.strip() in node.text("/etc/docker/certs.d/registry.example/metal-gpu.key")
     assert "Reload Docker" in names(planned)
 
@@ -201,6 +203,22 @@ def test_files_of_crio(machine: Callable[[str], Machine]) -> None:
         "registry.example": {"auth": BASIC},
     }
     assert "Restart CRI-O" in names(planned)
+
+
+@pytest.mark.parametrize(
+    ("engine", "folder"),
+    [
+        ("containerd-2.4", "/etc/containerd/certs.d/registry-1.docker.io"),
+        ("crio", "/etc/containers/certs.d/docker.io"),
+        ("k3s", "/etc/rancher/k3s/certs.d/registry-1.docker.io"),
+    ],
+)
+def test_certificate_of_docker_io(
+    machine: Callable[[str], Machine], engine: str, folder: str
+) -> None:
+    """Engines know it by its name, or by its server."""
+    planned = machine(engine).plan([{"host": "docker.io", "ca": CA}])
+    assert planned["data"]["certificates"] == [f"{folder}/metal-gpu.crt"]
 
 
 def test_file_of_k3s(machine: Callable[[str], Machine]) -> None:
@@ -233,3 +251,27 @@ def test_restart_of_k3s_is_the_admins_to_permit(machine: Callable[[str], Machine
     node.run([OF_NVCR])
     planned = node.plan([], state="absent", restart_ok=False)
     assert [one["code"] for one in planned["notices"]] == ["REGISTRIES_RESTART_DUE"]
+
+
+def asked(planned: dict[str, Any], hosts: list[Any]) -> dict[str, tuple[str, bool]]:
+    """Return the user by the address that the node asks, and whether the login is Basic only."""
+    found = content.questions(hosts, planned["data"]["target"])
+    return {str(one["url"]): (str(one["username"]), bool(one["basic_only"])) for one in found}
+
+
+def test_questions_to_registries(machine: Callable[[str], Machine]) -> None:
+    """As the engine will ask: Docker's own image store sends the login of docker.io to mirrors."""
+    of_hub = {**HUB, "username": "me", "password": SECRET}
+    mirror, hub = f"{MIRROR}/v2/", "https://registry-1.docker.io/v2/"
+    node = machine("docker")
+    assert asked(node.plan([of_hub]), [of_hub]) == {mirror: ("me", False)}
+    node._node = merge(node._node, {"engines": {"docker": {"storage_driver": "overlayfs"}}})
+    expected = {mirror: ("", False), hub: ("me", False)}
+    assert asked(node.plan([of_hub]), [of_hub]) == expected
+    hosts = [OF_NVCR, OF_ITSELF]
+    node = machine("containerd-2.4")
+    assert asked(node.plan(hosts), hosts) == {
+        mirror: ("me", True),
+        "http://second.example/v2/": ("", True),
+        "https://registry.example/v2/": ("me", False),
+    }

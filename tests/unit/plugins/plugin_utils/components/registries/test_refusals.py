@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.tests.unit.support.registry_machine import (
     CA,
     HUB,
     K3S,
+    KEY,
     MIRROR,
     OF_ITSELF,
     OF_NVCR,
@@ -51,6 +52,27 @@ from ansible_collections.metal.gpu.tests.unit.support.registry_machine import (
         ),
         pytest.param(
             "crio", [{"host": "*", "mirrors": [{"url": MIRROR}]}], "by their names", id="crio, all"
+        ),
+        pytest.param(
+            "docker",
+            [
+                {
+                    **HUB,
+                    "mirrors": [
+                        {
+                            "url": f"https://{name}",
+                            "client_certificate": PEM.format(name),
+                            "client_key": KEY,
+                        }
+                        for name in ("a", "b")
+                    ],
+                }
+            ],
+            "one client certificate",
+            id="docker, two client certificates",
+        ),
+        pytest.param(
+            "docker", [{"host": "docker.io", "ca": CA}], "overlay2", id="docker, CA of docker.io"
         ),
         pytest.param("k3s", [{**HUB, "fallback": False}], "for all", id="k3s, no fallback"),
     ],
@@ -221,6 +243,12 @@ def test_mirrors_that_are_also_a_flag_of_docker(machine: Callable[[str], Machine
     node._node = merge(node._node, {"engines": {"docker": flags}})
     assert codes(node.plan([HUB])) == ["DOCKER_FLAG_CLASH"]
     assert codes(node.plan([OF_ITSELF])) == []
+
+
+def test_docker_io_that_has_a_file_of_its_own(machine: Callable[[str], Machine]) -> None:
+    node = machine("docker")
+    write(node.root, "/etc/docker/certs.d/docker.io/hosts.toml", "", 0o644)
+    assert codes(node.plan([HUB])) == ["REGISTRY_TAKEN"]
 
 
 def test_login_is_compared_and_not_shown(machine: Callable[[str], Machine]) -> None:
