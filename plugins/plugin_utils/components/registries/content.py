@@ -15,6 +15,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import registries a
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import (
     Target,
     layout,
+    of_docker_hub,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wanted import (
     read,
@@ -51,7 +52,9 @@ def questions(hosts: Sequence[object], target: Target) -> list[dict[str, object]
                 for scheme, host, trust in servers
             ]
         elif one.trust.has_login or one.trust.has_files:
-            servers.append(("https", one.server, one.trust))
+            of_hub = of_docker_hub([one]) if target["kind"] == "docker" else {}
+            trusted = one.trust._replace(ca=of_hub.get(one.host, one.trust).ca)
+            servers.append(("https", one.server, trusted))
         for scheme, host, trust in servers:
             # containerd sends the login of a mirror in a header, and asks for no token with it.
             is_basic = target["kind"] == "containerd" and host != one.server

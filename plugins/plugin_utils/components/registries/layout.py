@@ -85,7 +85,7 @@ def _files(target: Target, registries: Sequence[Registry]) -> dict[str, str]:
     found: dict[str, str] = {}
     trusts = servers(registries)
     if target["kind"] == "docker":
-        trusts = {**trusts, **_of_docker_hub(registries)}
+        trusts = {**trusts, **of_docker_hub(registries)}
         trusts.pop(DOCKER_HUB_HOST, None)
     elif target["kind"] == "crio" and DOCKER_HUB_HOST in trusts:
         trusts[DOCKER_HUB] = trusts.pop(DOCKER_HUB_HOST)  # it knows no other name for it
@@ -96,7 +96,7 @@ def _files(target: Target, registries: Sequence[Registry]) -> dict[str, str]:
     return found
 
 
-def _of_docker_hub(registries: Sequence[Registry]) -> dict[str, Trust]:
+def of_docker_hub(registries: Sequence[Registry]) -> dict[str, Trust]:
     """Return whom Docker with containerd's image store trusts for docker.io and its mirrors.
 
     This store takes the certificates of mirrors from the folder docker.io, and Docker's own store

@@ -268,6 +268,8 @@ def test_questions_to_registries(machine: Callable[[str], Machine]) -> None:
     node._node = merge(node._node, {"engines": {"docker": {"storage_driver": "overlayfs"}}})
     expected = {mirror: ("", False), hub: ("me", False)}
     assert asked(node.plan([of_hub]), [of_hub]) == expected
+    target = node.plan([of_hub])["data"]["target"]
+    assert {one["ca"] for one in content.questions([of_hub], target)} == {CA, CA.strip()}
     hosts = [OF_NVCR, OF_ITSELF]
     node = machine("containerd-2.4")
     assert asked(node.plan(hosts), hosts) == {
