@@ -176,13 +176,22 @@ def _lacking(document: Document, found: File) -> list[str]:
 
 
 def _taken(document: Document, found: File) -> list[str]:
-    """Return the keys that the admin has with other values."""
-    values = {key_text(key): mark(value) for key, value in leaves(document.merge)}
-    return [
+    """Return the keys that the admin has with other values, or with tables in place of values."""
+    wanted = dict(leaves(document.merge))
+    values = {key_text(key): mark(value) for key, value in wanted.items()}
+    taken = [
         key
         for key, value in values.items()
         if found["values"].get(key, value) != value and key not in found["ours"]
     ]
+    paths = [*wanted, *(path for path, _items in document.append)]
+    above = (key_text(path[:end]) for path in paths for end in range(1, len(path)))
+    below = (f"{key_text(path)} > " for path in paths)
+    taken += [key for key in above if key in found["values"]]
+    taken += [key for start in below for key in found["values"] if key.startswith(start)]
+    lists = (key_text(path) for path, _items in document.append)
+    taken += [key for key in lists if key in found["values"] and key not in found["items"]]
+    return [*dict.fromkeys(taken)]
 
 
 def _stale(document: Document | None, found: File) -> Iterable[str]:
