@@ -17,7 +17,12 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.modules.fleet import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, former, report_file
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import (
+    fleet,
+    former,
+    portability,
+    report_file,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     admission,
     explain,
@@ -53,6 +58,9 @@ class ActionModule(ActionBase):
         elif query == "admission":
             active = frozenset(task_vars["ansible_play_batch"])
             result |= _admit(active, hosts, answers, options)
+        elif query in ("images", "containers"):
+            tried = list(_tried(task_vars, hosts))
+            result |= _port(tried, options, run, check_mode=self._task.check_mode)
         else:
             if query == "left_out":
                 hosts = [host for host in hosts if fleet.is_left_out(host)]
@@ -92,7 +100,7 @@ def _names(task_vars: Mapping[str, Any], query: str, run: Mapping[str, Any]) -> 
     """
     if run:
         return list(run["hosts"])
-    if query not in ("admission", "doubts", "verdicts"):
+    if query not in ("admission", "containers", "doubts", "images", "verdicts"):
         return list(task_vars["ansible_play_batch"])
     batch = {host.name for host in task_vars["hostvars"]._inventory.get_hosts()}
     return [name for name in task_vars["ansible_play_hosts_all"] if name in batch]
@@ -115,6 +123,51 @@ def _hosts(
             dropped=bool(work) and name not in prepared and not known,
             work=work,
         )
+
+
+def _tried(
+    task_vars: Mapping[str, Any], hosts: Iterable[fleet.Host]
+) -> Iterator[portability.Tried]:
+    """Yield the hosts with what the scripts of the proof by `docker run` have printed."""
+    for host in hosts:
+        values = task_vars["hostvars"].raw_get(host.name)
+        results = [plain(values.get(name, {})) for name in ("verify_pulled", "verify_ran")]
+        # In check mode, a script that was skipped has printed an empty text.
+        printed = (None if one.get("skipped") else one.get("stdout") for one in results)
+        yield portability.Tried(host, *printed)
+
+
+def _port(
+    tried: list[portability.Tried],
+    options: Mapping[str, Any],
+    run: Mapping[str, Any],
+    *,
+    check_mode: bool,
+) -> dict[str, Any]:
+    """Say on which hosts an image cannot run; at the end, on which it has."""
+    wanted = portability.Wanted(
+        options["image"], plain(options["capabilities"]), bool(options["command"])
+    )
+    if options["query"] == "images":
+        found = portability.decide(tried, wanted)
+        return {
+            "hosts": portability.candidates(tried, wanted),
+            "explained": explain(one for findings in found.values() for one in findings),
+        }
+    verdicts = portability.judge(tried, wanted, drift=options["drift"], check_mode=check_mode)
+    return {
+        "verdicts": {verdict["host"]: verdict for verdict in verdicts},
+        "failures": fleet.failures(verdicts, (), check_mode=check_mode),
+        **_end(
+            fleet.outcome(verdicts, ()),
+            [one for verdict in verdicts for one in verdict["findings"]],
+            verdicts,
+            options["since"],
+            refused=len(run.get("refused", ())),
+            check_mode=check_mode,
+            lines=portability.table(verdicts),
+        ),
+    }
 
 
 def _admit(
@@ -170,6 +223,7 @@ def _end(
     *,
     refused: int,
     check_mode: bool = False,
+    lines: list[str] | None = None,
 ) -> dict[str, Any]:
     """Return what a run ends with: each finding once, the table, and the outcome.
 
@@ -184,7 +238,7 @@ def _end(
             *(f"{one['host']}: {line}" for one in verdicts for line in one.get("lost", ())),
         ],
         "table": [
-            *table(verdicts),
+            *(table(verdicts) if lines is None else lines),
             fleet.summary(verdicts, refused=refused, seconds=seconds, check_mode=check_mode),
         ],
         "ansible_stats": fleet.statistic(outcome),

@@ -20,7 +20,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import findings
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import leak_docker, leak_verdict
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    docker_proof,
+    leak_docker,
+    leak_verdict,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import fabric
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import CLUSTER, SMOKE
@@ -102,7 +106,9 @@ _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "permissions": permissions.needed,
     "plan_device_plugin": plan_device_plugin,
     "plan_teardown": plan_teardown,
+    "pull_script": docker_proof.pull_script,
     "rollout": rollout.rollout,
+    "run_script": docker_proof.run_script,
     "stopped": report.stopped,
     "unlabelling": labels.unlabelling,
 }

@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The proof of Docker hosts as Ansible runs it, with programs that answer as Docker does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.tests.unit.playbooks.test_playbooks import inventory, play
+from ansible_collections.metal.gpu.tests.unit.support import healthy
+from ansible_collections.metal.gpu.tests.unit.support.playbooks import Run, run
+
+NODE: dict[str, Any] = healthy.docker_node().observed()
+UUIDS = [gpu["uuid"] for gpu in NODE["nvml"]["devices"]]
+DOCKER = """\
+#!/bin/sh
+case "$*" in
+  *.Architecture*) echo $ARCHITECTURE ;;
+  *.RepoDigests*) echo '["app@sha256:1"]' ;;
+  *.Layers*) echo '["sha256:2"]' ;;
+  pull*) [ "$ARCHITECTURE" ] || { echo unauthorized; exit 1; } ;;
+  "image inspect"*) [ "$ARCHITECTURE" ] ;;
+  run*) printf 'versions 580.178.04 13.0\\n%s\\n' "$SEEN" ;;
+esac
+"""
+LIST = "\n".join([*UUIDS, *(f"{number} ok" for number in range(1, len(UUIDS) + 1))])
+
+
+@pytest.fixture
+def prove(tmp_path: Path) -> Any:
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text(DOCKER)
+    program.chmod(0o755)
+    given = {"metal_gpu_given": {"node": NODE, "plans": {}, "refusals": [], "declared": None}}
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    take = {"metal_gpu": "{{ metal_gpu_given }}"}
+    start = {"metal_gpu_run": {"id": "run", "hosts": ["gpu-1", "gpu-2"], "started": 0}}
+    path = "{{ ansible_playbook_python | dirname }}:/usr/bin:/bin"
+    environment = {
+        "PATH": f"{program.parent}:{path}",
+        "ARCHITECTURE": "{{ architecture | default('amd64') }}",
+        "SEEN": LIST,
+    }
+    tasks: list[dict[str, Any]] = [
+        {"name": "Take it", "ansible.builtin.set_fact": take},
+        {
+            "name": "Prove",
+            "ansible.builtin.import_role": {
+                "name": "metal.gpu.verify",
+                "tasks_from": "docker.yml",
+                "rolespec_validate": False,
+            },
+        },
+    ]
+    plays = [
+        play(
+            tasks=tasks,
+            environment=environment,
+            vars={"metal_gpu_this_run": start["metal_gpu_run"]},
+        )
+    ]
+
+    def prove(second: dict[str, Any], *options: str) -> Run:
+        hosts = inventory({"gpu-1": {}, "gpu-2": second})
+        return run(tmp_path, plays, hosts, f"-e@{tmp_path / 'given.json'}", *options)
+
+    return prove
+
+
+def rows(found: Run) -> dict[str, list[str]]:
+    lines = [line.strip(' ",').split() for line in found.output.splitlines()]
+    return {line[0]: line[-2:] for line in lines if line[1:2] == ["H100"]}
+
+
+def test_the_image_runs_on_both(prove) -> None:
+    found = prove({})
+    assert found.code == 0, found.output
+    assert rows(found) == {"gpu-1": ["8/8", "ok"], "gpu-2": ["8/8", "ok"]}
+    assert "2 of 2 nodes ok, 16 GPUs, 0 changed" in found.output
+
+
+@pytest.mark.parametrize(
+    ("architecture", "code"), [("arm64", "IMAGE_ARCHITECTURE"), ("", "IMAGE_UNPULLABLE")]
+)
+def test_host_on_which_it_cannot_run_starts_nothing(prove, architecture: str, code: str) -> None:
+    found = prove({"architecture": architecture})
+    assert rows(found) == {"gpu-1": ["8/8", "ok"], "gpu-2": ["-", code]}
+    named, started = (
+        found.output.index(text) for text in (f"{code} gpu-2: ", "Compute on every GPU")
+    )
+    assert named < started
+    assert found.output.count("skipping: [gpu-2]") == 1
+
+
+def test_check_mode_starts_nothing(prove) -> None:
+    found = prove({}, "--check")
+    assert found.code == 0, found.output
+    assert rows(found) == {"gpu-1": ["-", "ok"], "gpu-2": ["-", "ok"]}
