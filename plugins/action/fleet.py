@@ -133,8 +133,9 @@ def _tried(
         values = task_vars["hostvars"].raw_get(host.name)
         results = [plain(values.get(name, {})) for name in ("verify_pulled", "verify_ran")]
         # In check mode, a script that was skipped has printed an empty text.
-        printed = (None if one.get("skipped") else one.get("stdout") for one in results)
-        yield portability.Tried(host, *printed)
+        first, second = (None if one.get("skipped") else one.get("stdout") for one in results)
+        asked = plain(values.get("nfs_mounts_exports", {}))
+        yield portability.Tried(host, first, second, asked.get("mounts", ()))
 
 
 def _port(
@@ -146,7 +147,10 @@ def _port(
 ) -> dict[str, Any]:
     """Say on which hosts an image cannot run; at the end, on which it has."""
     wanted = portability.Wanted(
-        options["image"], plain(options["capabilities"]), bool(options["command"])
+        options["image"],
+        plain(options["capabilities"]),
+        bool(options["command"]),
+        options["gpus"],
     )
     if options["query"] == "images":
         found = portability.decide(tried, wanted)

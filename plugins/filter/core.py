@@ -25,7 +25,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     leak_docker,
     leak_verdict,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.verdict import fabric
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import fabric, nfs
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import CLUSTER, SMOKE
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
@@ -81,6 +81,10 @@ def judge_fabric(node: Node, host: str) -> list[dict[str, str]]:
     return list(fabric.judge_fabric(host, node))
 
 
+def judge_exports(rows: Iterable[Mapping[str, str]], host: str) -> list[dict[str, str]]:
+    return list(nfs.judge_exports(rows, host))
+
+
 def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanResult:
     return drain.plan(plain(row), plain(desired))
 
@@ -95,6 +99,7 @@ def leaks_of_docker(output: str, host: str) -> dict[str, list[Any]]:
 
 
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
+    "judge_exports": judge_exports,
     "judge_fabric": judge_fabric,
     "keeping": labels.keeping,
     "leak_script": leak_docker.script,

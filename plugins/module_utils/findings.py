@@ -1320,6 +1320,39 @@ CONTAINER_GPUS_DIFFER (failure): a container with all GPUs has {found} of {expec
 Remedy: compare `nvidia-smi -L` on the host with `docker run --rm --gpus all IMAGE nvidia-smi -L`;
   after a change of GPUs, run `systemctl restart nvidia-cdi-refresh.service` and restart Docker
 
+NFS_SERVER_SILENT (failure): the NFS server {server} does not answer this host about {export}:
+  {evidence}
+Remedy: check the name, the network and the firewall: `nc -vz {server} 2049` on the host; NFS 3 also
+  needs port 111 and that of the server's mountd
+
+NFS_VERSION_DIFFERS (failure): {server} does not have the version of NFS that the mount at {path}
+  needs: it has {evidence}, expected {version}
+Remedy: set `version` of the mount in nfs_mounts_mounts to one that the server has, or turn the
+  version on there
+
+NFS_EXPORT_MISSING (failure): {server} does not export {export} to this host: {evidence}
+Remedy: compare `showmount --exports {server}` with nfs_mounts_mounts, and add this host to the
+  export on the server
+
+NFS_READ_ONLY (failure): root of this host may not write to {server}:{export}, which is mounted at
+  {path}
+Remedy: export it with write access; if nothing writes to it, set `read_only: true` in
+  nfs_mounts_mounts; if the server makes root nobody, set `squashed: true`
+
+NFS_UNPROVEN (notice): nothing shows yet whether {server} exports {export} to this host: {evidence}
+Remedy: nothing to do; the first access to {path} shows it
+
+NFS_MOUNT_TAKEN (refusal): the role nfs_mounts cannot mount an export at {path}: {evidence}
+Remedy: remove what is there, or set another path in nfs_mounts_mounts
+
+NFS_KERNEL_MISSING (notice): the kernel {release} cannot mount NFS on demand, so the units of the
+  mounts are written, and not started
+Remedy: install the kernel's package with the modules nfsv4 and autofs4, such as
+  linux-modules-extra, and run the playbook again
+
+NFS_REMOUNT_DUE (notice): what is mounted at {path} keeps its options until it is unmounted
+Remedy: stop the containers that use it, and run `umount {path}`; the next access mounts it again
+
 SMOKE_PARTIAL (notice): a smoke pod proved {seen} GPUs, but not {busy}, because pods have claimed
   them: {holders}
 Remedy: nothing to do; to prove every GPU, drain the node and run `ansible-playbook

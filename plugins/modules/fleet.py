@@ -103,6 +103,11 @@ options:
     type: list
     elements: str
     default: []
+  gpus:
+    description: How the containers get GPUs.
+    type: str
+    choices: [gpus, runtime]
+    default: gpus
   report:
     description:
       - With O(query=verdicts), a file on the controller. The verdicts are compared with those that
@@ -232,6 +237,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "image": {"type": "str", "default": ""},
     "capabilities": {"type": "list", "elements": "str", "default": []},
     "command": {"type": "list", "elements": "str", "default": []},
+    "gpus": {"type": "str", "choices": ["gpus", "runtime"], "default": "gpus"},
 }
 
 

@@ -37,6 +37,7 @@ options:
       - crio
       - nvidia_container_runtime
       - kubelet_device_plugins
+      - nfs_mounts
   prove:
     description: Observes the node again, and fails if a step of these roles remains.
     type: bool
@@ -115,6 +116,7 @@ ROLES = [
     "crio",
     "nvidia_container_runtime",
     "kubelet_device_plugins",
+    "nfs_mounts",
 ]
 ARGUMENT_SPEC: dict[str, Any] = {
     "roles": {"type": "list", "elements": "str", "required": True, "choices": ROLES},

@@ -23,6 +23,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.image_needs import 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+# How a container gets GPUs: by `--gpus`, or by the runtime `nvidia` and the environment.
+GPUS, RUNTIME = "gpus", "runtime"
 _PART = "== "
 _EXIT = re.compile(r"^exit (?P<code>\d+)$", re.MULTILINE)
 _VERSIONS = re.compile(r"^versions (?P<driver>\S+) (?P<cuda>\S+)$", re.MULTILINE)
@@ -102,25 +104,32 @@ def pull_script(image: str) -> str:
     return f"image={shlex.quote(image)}\n{_PULL}"
 
 
-def run_script(image: str, command: Sequence[str] = (), limit_s: int = 300) -> str:
+def run_script(image: str, command: Sequence[str] = (), limit_s: int = 300, way: str = GPUS) -> str:
     """Return a script that computes on all GPUs in containers of the image.
 
     Without a command, one container runs vectorAdd on each GPU. The command runs once for each GPU,
-    in a container with this GPU only.
+    in a container with this GPU only. `way` is how a container gets GPUs.
     """
     head = _RUN.replace("LIMIT", str(limit_s))
     if not command:
         _sh, _c, script = smoke_output.command(smoke_output.COMPUTE)
         script = _VERSIONS_SCRIPT + script.replace("/dev/termination-log", "/dev/null")
-        words = ["--gpus", "all", "--entrypoint", "sh", image, "-c", script]
+        words = [*_options(way, "all"), "--entrypoint", "sh", image, "-c", script]
         return f"{head}start {shlex.join(words)}\n"
     program = shlex.join(["--entrypoint", command[0], image, *command[1:]])
+    options = " ".join(_options(way, '"$uuid"'))
     return (
         f"{head}for uuid in $(nvidia-smi --query-gpu=uuid --format=csv,noheader); do\n"
         f"printf '{_PART}gpu %s\\n' \"$uuid\"\n"
-        f'start --gpus "device=$uuid" {program}\n'
+        f"start {options} {program}\n"
         "done\n"
     )
+
+
+def _options(way: str, gpu: str) -> list[str]:
+    if way == RUNTIME:
+        return ["--runtime", "nvidia", "--env", f"NVIDIA_VISIBLE_DEVICES={gpu}"]
+    return ["--gpus", gpu if gpu == "all" else f"device={gpu}"]
 
 
 def parse_pulled(name: str, output: str) -> Pulled:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.docker_proof import (
+    GPUS,
+    RUNTIME,
     Proof,
     Pulled,
     parse_pulled,
@@ -28,6 +30,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.image_needs import 
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.nfs import judge_exports
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet
@@ -37,6 +40,8 @@ HEADINGS = ("host", "GPU", "driver", "CUDA", "Docker", "image", "computed", "res
 _NUMBERS = (6,)
 # From this version on, `--gpus` uses CDI, if Docker finds the program that CDI needs at its start.
 _CDI_SINCE = (29, 2)
+# From this version of the toolkit on, the runtime `nvidia` makes CDI specifications itself.
+_RUNTIME_CDI_SINCE = (1, 18)
 _DIGEST = 19  # sha256: and 12 digits, as Docker shortens it
 _UNFIT = "requirement error"
 _SILENT = fleet.Answers({}, {}, [], ())
@@ -48,6 +53,7 @@ class Wanted(NamedTuple):
     image: str
     capabilities: Sequence[str]  # for which the image has code; empty: nobody says it
     has_command: bool
+    way: str = GPUS  # how containers get GPUs
 
 
 class Tried(NamedTuple):
@@ -56,6 +62,7 @@ class Tried(NamedTuple):
     host: fleet.Host
     pulled: str | None  # by the first script; None: it did not run
     ran: str | None  # by the second one
+    exports: Sequence[Mapping[str, str]] = ()  # what the servers of its NFS mounts said
 
 
 def decide(hosts: Sequence[Tried], wanted: Wanted) -> dict[str, list[dict[str, str]]]:
@@ -94,7 +101,9 @@ def judge(
         elif not own and not base["left_out"] and not check_mode:
             error = "the image was not started"
             own = [finding("CONTAINER_FAILED", one.host.name, image=wanted.image, error=error)]
-        findings = [*base["findings"], *own]
+        # A host that the run left out has its reasons, and no other.
+        exports = [] if base["left_out"] else judge_exports(one.exports, one.host.name)
+        findings = [*base["findings"], *exports, *own]
         verdicts.append(
             {
                 **base,
@@ -135,7 +144,8 @@ def _judge_image(
     if pulled.image is None:
         error = quote(pulled.failure)
         return [finding("IMAGE_UNPULLABLE", name, image=wanted.image, error=error)]
-    misfits = image_needs.misfits(pulled.image, _machine(node, pulled), wanted.capabilities)
+    machine = _machine(node, pulled, wanted.way)
+    misfits = image_needs.misfits(pulled.image, machine, wanted.capabilities)
     found = [finding(one.code, name, **one.evidence) for one in misfits]
     # An image for another architecture has other layers.
     is_other = [one.code for one in misfits] == [image_needs.ARCHITECTURE]
@@ -145,7 +155,7 @@ def _judge_image(
     return found
 
 
-def _machine(node: Node, pulled: Pulled) -> Machine:
+def _machine(node: Node, pulled: Pulled, way: str) -> Machine:
     gpus = []
     uuids = {gpu["pci_address"]: gpu["uuid"] or "" for gpu in node["nvml"]["devices"]}
     names = {gpu["pci_address"]: gpu["name"] or "" for gpu in node["nvml"]["devices"]}
@@ -153,15 +163,21 @@ def _machine(node: Node, pulled: Pulled) -> Machine:
         generation = gpu_models.generation(gpu["device"]).name
         capability = pulled.capabilities.get(uuids.get(gpu["address"], ""))
         gpus.append(Gpu(names.get(gpu["address"]) or gpu["address"], generation, capability))
-    version = node["engines"]["docker"]["server_version"] or ""
     return Machine(
         node["os"]["architecture"],
         node["nvml"]["driver_version"] or node["driver"]["module_version"],
         node["health"]["cuda_version"],
         gpus,
         pulled.brand,
-        compares=release(version) < _CDI_SINCE,
+        compares=_compares(node, way),
     )
+
+
+def _compares(node: Node, way: str) -> bool:
+    """Tell whether NVIDIA's runtime compares the image with the driver: only without CDI."""
+    if way == RUNTIME:
+        return release(node["toolkit"]["version"] or "") < _RUNTIME_CDI_SINCE
+    return release(node["engines"]["docker"]["server_version"] or "") < _CDI_SINCE
 
 
 def _judge_proof(

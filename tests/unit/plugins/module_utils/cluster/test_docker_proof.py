@@ -132,6 +132,16 @@ def test_program_of_the_image_computes_on_every_gpu(host, tmp_path) -> None:
     assert run.split()[3] == remove.split()[2]  # its name
 
 
+@pytest.mark.parametrize("command", [(), ("true",)])
+def test_runtime_in_place_of_the_option(host, tmp_path, command) -> None:
+    way = docker_proof.RUNTIME
+    output = host(docker_proof.run_script(BY_TAG, command, way=way))
+    assert len(docker_proof.parse_run(output, has_command=bool(command)).results) == len(UUIDS)
+    runs = [call for call in calls(tmp_path) if call.startswith("run --rm")]
+    for run, gpu in zip(runs, UUIDS if command else ["all"], strict=True):
+        assert f"--runtime nvidia --env NVIDIA_VISIBLE_DEVICES={gpu} " in run
+
+
 def test_gpu_on_which_the_program_fails(host, tmp_path) -> None:
     program = '#!/bin/sh\ncase $CUDA_VISIBLE_DEVICES in *1-*) echo "wrong words"; exit 1 ;; esac\n'
     (tmp_path / "vectorAdd").write_text(f'{program}echo "Test PASSED"\n')

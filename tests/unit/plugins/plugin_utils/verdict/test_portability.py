@@ -133,6 +133,14 @@ def test_new_docker_compares_nothing() -> None:
     assert portability.candidates([host("one", NEW, first)], WANTED) == ["one"]
 
 
+def test_runtime_compares_nothing_since_it_makes_cdi_specifications() -> None:
+    first = pulled(OLD, NVIDIA_REQUIRE_CUDA="cuda>=13.1", capability="6.0")
+    wanted, node = WANTED._replace(way="runtime"), copy.deepcopy(OLD)
+    assert portability.candidates([host("two", node, first)], wanted) == ["two"]
+    node["toolkit"]["version"] = "1.17.8"
+    assert portability.candidates([host("two", node, first)], wanted) == []
+
+
 def test_gpus_on_which_it_does_not_compute() -> None:
     failed = "1 Failed to allocate device vector A (error code unknown error)!"
     found = verdicts(host("one", NEW, pulled(NEW), ran(NEW, failed)), BOTH[1])
@@ -189,6 +197,15 @@ def test_host_that_cannot_be_observed_has_its_reason_only() -> None:
     (found,) = portability.judge([host("one", None, None)], WANTED, drift=False)
     assert [one["code"] for one in found["findings"]] == ["RUN_STOPPED"]
     assert portability.table([found])[1].split() == ["one", *["-"] * 6, "RUN_STOPPED"]
+
+
+def test_export_that_is_gone_is_a_failure_of_the_host() -> None:
+    row = {"server": "nas", "export": "/srv", "path": "/data", "version": "4.2", "hidden": ""}
+    rows = [{**row, "state": "missing", "evidence": "error 2"}]
+    (found,) = portability.judge([BOTH[0]._replace(exports=rows)], WANTED, drift=False)
+    assert [one["code"] for one in found["findings"]] == ["NFS_EXPORT_MISSING"]
+    assert not found["ok"]
+    assert found["container"]["computed"] == "8/8"
 
 
 def test_faulty_machine_is_named_besides() -> None:
