@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS
+from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS
+from ansible_collections.metal.gpu.tests.unit.golden.nodes import node as virgin
 from ansible_collections.metal.gpu.tests.unit.playbooks.test_playbooks import inventory, play
 from ansible_collections.metal.gpu.tests.unit.support import healthy
 from ansible_collections.metal.gpu.tests.unit.support.playbooks import Run, run
@@ -102,3 +106,20 @@ def test_check_mode_starts_nothing(prove) -> None:
     found = prove({}, "--check")
     assert found.code == 0, found.output
     assert rows(found) == {"gpu-1": ["-", "ok"], "gpu-2": ["-", "ok"]}
+
+
+def test_nfs_server_that_is_silent_stops_the_role_before_a_change(tmp_path: Path) -> None:
+    node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=True)
+    given = {"metal_gpu_observation_is_fresh": True, "metal_gpu_given": {"node": node}}
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    mount = {"server": "127.0.0.1", "export": "/srv", "path": str(tmp_path / "data")}
+    tasks: list[dict[str, Any]] = [
+        {"name": "Take it", "ansible.builtin.set_fact": {"metal_gpu": "{{ metal_gpu_given }}"}},
+        {"name": "Mount", "ansible.builtin.import_role": {"name": "metal.gpu.nfs_mounts"}},
+    ]
+    hosts = inventory({"gpu-1": {"nfs_mounts_mounts": [{**mount, "version": "3"}]}})
+    found = run(tmp_path, [play(tasks=tasks)], hosts, f"-e@{tmp_path / 'given.json'}")
+    assert found.code != 0
+    assert "Install the NFS client (nfs-common is not installed)" in found.words
+    assert "NFS_SERVER_SILENT gpu-1: the NFS server 127.0.0.1 does not answer" in found.words
+    assert "changed=0" in found.output
