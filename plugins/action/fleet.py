@@ -12,14 +12,18 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.modules.fleet import ARGUMENT_SPEC
+from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import for_node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import (
     fleet,
     former,
+    mirror,
     portability,
     report_file,
 )
@@ -29,6 +33,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     table,
     together,
 )
+
+# Loaded once, before Ansible forks its workers.
+variables.load_defaults()
 
 
 class ActionModule(ActionBase):
@@ -58,6 +65,8 @@ class ActionModule(ActionBase):
         elif query == "admission":
             active = frozenset(task_vars["ansible_play_batch"])
             result |= _admit(active, hosts, answers, options)
+        elif query == "downloads":
+            result |= self._downloads(hosts, task_vars, options)
         elif query in ("images", "containers"):
             tried = list(_tried(task_vars, hosts))
             result |= _port(tried, options, run, check_mode=self._task.check_mode)
@@ -89,6 +98,38 @@ class ActionModule(ActionBase):
                 ),
             }
         return result
+
+    def _downloads(
+        self, hosts: Iterable[fleet.Host], task_vars: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Say what the hosts fetch. Their variables name images and files."""
+        rows = []
+        for host in hosts:
+            node = host.planned.get("node")
+            if node is None:
+                continue
+            values = {**variables.load_defaults(), **task_vars["hostvars"][host.name]}
+            templar = self._templar.copy_with_new_env(available_variables=values)
+            texts = {
+                name: str(plain(templar.template(values[name])) or "")
+                for name in mirror.VARIABLES
+                if name in values
+            }
+            rows.append(
+                mirror.Host(
+                    host.name,
+                    node["os"]["family"],
+                    host.planned.get("plans", {}),
+                    {name: for_node(text, node) for name, text in texts.items()},
+                    mirror.images(texts, node),
+                )
+            )
+        listing = mirror.collect(rows, options["mirror"])
+        registry = urlsplit(options["mirror"]).netloc or options["mirror"]
+        return {
+            "downloads": mirror.describe(listing),
+            "commands": mirror.commands(listing, registry),
+        }
 
 
 def _names(task_vars: Mapping[str, Any], query: str, run: Mapping[str, Any]) -> list[str]:

@@ -27,12 +27,14 @@ options:
       - V(questions) is what to ask the cluster about each node.
       - V(images) is on which hosts an image can run, and V(containers) the judgement of each host
         without Kubernetes, from what two scripts have printed there.
+      - V(downloads) is what the plans of all hosts fetch, and how a mirror gets it.
       - V(doubts) are the hosts to observe again, because they have changed since.
       - V(verdicts) is the judgement of each host, and V(left_out) of those that the run left out.
     type: str
     required: true
     choices:
-      [reports, admission, members, questions, doubts, verdicts, left_out, images, containers]
+      [reports, admission, members, questions, doubts, verdicts, left_out, images, containers,
+       downloads]
   cluster:
     description:
       - What the cluster has answered to preflight. RV(metal.gpu.gpu_capacity#module:nodes) or, for
@@ -103,6 +105,10 @@ options:
     type: list
     elements: str
     default: []
+  mirror:
+    description: With O(query=downloads), the address of the mirror that the hosts will use.
+    type: str
+    default: ""
   gpus:
     description: How the containers get GPUs.
     type: str
@@ -164,6 +170,18 @@ verdicts:
     image, and on how many GPUs it computed.
   type: dict
   returned: with O(query=verdicts), O(query=left_out) and O(query=containers)
+downloads:
+  description: >-
+    The C(repositories) with the packages and the hosts that install them, the packages of the
+    C(system)'s own sources, the C(files), the C(images), and the C(variables) of each host for the
+    mirror.
+  type: dict
+  returned: with O(query=downloads)
+commands:
+  description: The lines of a shell script that fills the mirror.
+  type: list
+  elements: str
+  returned: with O(query=downloads)
 failures:
   description: The codes of the findings for which a host fails, by host.
   type: dict
@@ -218,7 +236,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "required": True,
         "choices": [
             *("reports", "admission", "members", "questions", "doubts", "verdicts", "left_out"),
-            *("images", "containers"),
+            *("images", "containers", "downloads"),
         ],
     },
     "cluster": {"type": "dict", "default": {"nodes": {}}},
@@ -237,6 +255,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "image": {"type": "str", "default": ""},
     "capabilities": {"type": "list", "elements": "str", "default": []},
     "command": {"type": "list", "elements": "str", "default": []},
+    "mirror": {"type": "str", "default": ""},
     "gpus": {"type": "str", "choices": ["gpus", "runtime"], "default": "gpus"},
 }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS
@@ -123,3 +124,22 @@ def test_nfs_server_that_is_silent_stops_the_role_before_a_change(tmp_path: Path
     assert "Install the NFS client (nfs-common is not installed)" in found.words
     assert "NFS_SERVER_SILENT gpu-1: the NFS server 127.0.0.1 does not answer" in found.words
     assert "changed=0" in found.output
+
+
+def test_list_for_a_mirror(tmp_path: Path) -> None:
+    """This machine stands for a host, whatever it is: it may be refused, and has images."""
+    folder = tmp_path / "air-gap"
+    folder.mkdir()
+    options = ("-e", "metal_gpu_mirror=https://mirror.example", "-e")
+    hosts = inventory({"gpu-1": {}})
+    run(tmp_path, "metal.gpu.mirror_list", hosts, *options, f"metal_gpu_mirror_folder={folder}")
+    assert {path.name for path in folder.iterdir()} == {
+        *("list.yml", "fill-mirror.sh", "variables.yml")
+    }
+    found = yaml.safe_load((folder / "list.yml").read_text())
+    assert list(found) == ["repositories", "system", "files", "images", "variables"]
+    assert list(found["images"].values()) == [["gpu-1"]] * len(found["images"])
+    script = (folder / "fill-mirror.sh").read_text()
+    assert all(f"docker://{image}" in script for image in found["images"])
+    group = yaml.safe_load((folder / "variables.yml").read_text())["gpu_nodes"]
+    assert group == {"hosts": found["variables"]}
