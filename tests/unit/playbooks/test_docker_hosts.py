@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,16 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import node as virgin
-from ansible_collections.metal.gpu.tests.unit.playbooks.test_playbooks import inventory, play
+from ansible_collections.metal.gpu.tests.unit.playbooks.test_playbooks import (
+    AWAY,
+    inventory,
+    play,
+)
 from ansible_collections.metal.gpu.tests.unit.support import healthy
-from ansible_collections.metal.gpu.tests.unit.support.playbooks import Run, run
+from ansible_collections.metal.gpu.tests.unit.support.playbooks import ROOT, Run, run
 
-NODE: dict[str, Any] = healthy.docker_node().observed()
+HEALTHY = healthy.docker_node()
+NODE: dict[str, Any] = HEALTHY.observed()
 UUIDS = [gpu["uuid"] for gpu in NODE["nvml"]["devices"]]
 DOCKER = """\
 #!/bin/sh
@@ -107,6 +113,41 @@ def test_check_mode_starts_nothing(prove) -> None:
     found = prove({}, "--check")
     assert found.code == 0, found.output
     assert rows(found) == {"gpu-1": ["-", "ok"], "gpu-2": ["-", "ok"]}
+
+
+def test_playbook_shows_every_host_with_its_reason(tmp_path: Path) -> None:
+    """One host is well, the NFS server of another is silent, and the third is away."""
+    (tmp_path / "record.json").write_text(json.dumps({"changed": False, "raw": HEALTHY.raw}))
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text(DOCKER)
+    program.chmod(0o755)
+    mount = {"server": "127.0.0.1", "export": "/srv", "path": "/nonexistent/data", "version": "3"}
+    found = run(
+        tmp_path,
+        "metal.gpu.docker_hosts",
+        inventory(
+            {"gpu-1": {}, "gpu-2": {"nfs_mounts_mounts": [mount]}, "gpu-3": AWAY},
+            ansible_connection="answering",
+            ansible_pipelining=True,
+            metal_gpu_skip_refused=True,
+        ),
+        "--tags=verify",
+        ANSIBLE_CONNECTION_PLUGINS=str(ROOT / "tests/unit/support/connection_plugins"),
+        ANSWER=str(tmp_path / "record.json"),
+        ARCHITECTURE="amd64",
+        SEEN=LIST,
+        PATH=f"{program.parent}:{Path(sys.executable).parent}:/usr/bin:/bin",
+    )
+    assert found.code != 0
+    table = [
+        line.strip(' ",').split() for line in found.output.partition("host   GPU")[2].split("\n")
+    ]
+    assert table[1][-2:] == ["8/8", "ok"]
+    assert table[2][0] == "gpu-2"
+    assert {"NFS_SERVER_SILENT", "8/8"} <= {*table[2]}
+    assert table[3] == ["gpu-3", *["-"] * 6, "NODE_UNREACHABLE"]
+    assert "KUBELET" not in found.output
 
 
 def test_nfs_server_that_is_silent_stops_the_role_before_a_change(tmp_path: Path) -> None:
