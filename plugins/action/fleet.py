@@ -124,8 +124,8 @@ class ActionModule(ActionBase):
                     mirror.images(texts, node),
                 )
             )
-        listing = mirror.collect(rows, options["mirror"])
         registry = urlsplit(options["mirror"]).netloc or options["mirror"]
+        listing = mirror.collect(rows, options["mirror"], registry)
         return {
             "downloads": mirror.describe(listing),
             "commands": mirror.commands(listing, registry),

@@ -48,7 +48,7 @@ class Host(NamedTuple):
     family: str  # of distributions
     plans: Mapping[str, Mapping[str, Any]]
     values: Mapping[str, str]  # of variables that name files, and their checksums
-    images: Sequence[str]
+    images: Mapping[str, str]  # by the variable that names them
 
 
 class Repository(NamedTuple):
@@ -78,7 +78,7 @@ class Listing(NamedTuple):
     variables: Mapping[str, Mapping[str, str]]  # by host, for an inventory that uses the mirror
 
 
-def collect(hosts: Iterable[Host], mirror: str) -> Listing:
+def collect(hosts: Iterable[Host], mirror: str, registry: str) -> Listing:
     """Return what the hosts fetch. `mirror` is the address under which they will find it."""
     repositories: dict[Repository, dict[str, list[str]]] = {}
     archive: dict[str, list[str]] = {}
@@ -100,25 +100,29 @@ def collect(hosts: Iterable[Host], mirror: str) -> Listing:
             for variable, file in _files(role, plan, host.values):
                 files.setdefault(file, []).append(host.name)
                 own[variable] = _at(mirror, file.url)
-        for image in host.images:
+        for variable, image in host.images.items():
             images.setdefault(image, []).append(host.name)
+            own[variable] = f"{registry}/{_full(image)}"
+            if variable == _PLUGIN and host.values.get(_PLUGIN) != image:
+                own[variable] = own[variable].rpartition(":")[0]  # its tag is another variable
     used = {name: values for name, values in variables.items() if values}
     return Listing(repositories, archive, files, images, used)
 
 
-def images(values: Mapping[str, str], node: Node) -> list[str]:
-    """Return the images that a run pulls on a host, with Kubernetes or without."""
+def images(values: Mapping[str, str], node: Node) -> dict[str, str]:
+    """Return the images that a run pulls on a host, with Kubernetes or without, by variable."""
     if not node["kubelet"]["installed"]:
-        return [values[_DOCKER]]
+        return {_DOCKER: values[_DOCKER]}
     plugin, level = values[_PLUGIN], values[_LEVEL]
-    found = [plugin if _is_tagged(plugin) else f"{plugin}:{values['device_plugin_version']}"]
+    tagged = plugin if _is_tagged(plugin) else f"{plugin}:{values['device_plugin_version']}"
+    found = {_PLUGIN: tagged}
     if level != "list":
         driver = node["nvml"]["driver_version"] or node["driver"]["module_version"]
         chosen = cuda_images.choose(driver, (gpu["device"] for gpu in node["pci"]))
         # A driver that is still to be installed is a new one.
-        found.append(values[_COMPUTE] or chosen or cuda_images.IMAGES[0].name)
+        found[_COMPUTE] = values[_COMPUTE] or chosen or cuda_images.IMAGES[0].name
     if level in _OF_LEVEL:
-        found.append(values[_OF_LEVEL[level]])
+        found[_OF_LEVEL[level]] = values[_OF_LEVEL[level]]
     return found
 
 
@@ -201,12 +205,16 @@ def _apt(one: Repository) -> Iterator[str]:
         yield one.components
 
 
-def _image(name: str, registry: str) -> str:
-    """Return where an image goes: below its own name, by its tag, or by its digest."""
+def _full(name: str) -> str:
+    """Return the name of an image with its registry."""
     host, slash, _rest = name.partition("/")
     named = slash and ("." in host or ":" in host or host == "localhost")
-    full = name if named else f"docker.io/{name if slash else f'library/{name}'}"
-    bare, at, digest = full.partition("@")
+    return name if named else f"docker.io/{name if slash else f'library/{name}'}"
+
+
+def _image(name: str, registry: str) -> str:
+    """Return where an image goes: below its own name, by its tag, or by its digest."""
+    bare, at, digest = _full(name).partition("@")
     if at:
         # skopeo pushes to a tag. A pull by the digest finds it, whatever the tag is.
         bare = bare if _is_tagged(bare) else f"{bare}:{digest.partition(':')[2][:12]}"

@@ -125,9 +125,11 @@ def files(mount: Mount) -> dict[str, list[str]]:
             *("[Unit]", title, "[Mount]", f"What={mount.what}", f"Where={mount.path}"),
             *("Type=nfs", f"Options={options}", "TimeoutSec=30"),
         ],
-        # It never unmounts what is idle: a container that has it would lose it.
+        # Docker starts containers at boot, which must not get the empty folder. It never unmounts
+        # what is idle: a container that has it would lose it.
         f"{unit}.automount": [
-            *("[Unit]", title, "[Automount]", f"Where={mount.path}", "TimeoutIdleSec=0"),
+            *("[Unit]", title, "Before=docker.service"),
+            *("[Automount]", f"Where={mount.path}", "TimeoutIdleSec=0"),
             *("[Install]", "WantedBy=remote-fs.target"),
         ],
     }

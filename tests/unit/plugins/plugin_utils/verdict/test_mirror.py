@@ -36,20 +36,20 @@ from ansible_collections.metal.gpu.tests.unit.golden.test_packages import (
 )
 from ansible_collections.metal.gpu.tests.unit.support import records
 
-MIRROR = "https://mirror.example/all"
+MIRROR, REGISTRY = "https://mirror.example/all", "mirror.example"
 SOURCES = {"ansible.builtin.deb822_repository": "uris", "ansible.builtin.yum_repository": "baseurl"}
 ALL = {"ids": lambda one: f"{one.id}-{one.version}"}
 
 
 def host(name: str, family: str, **plans: Any) -> Host:
     values = {**CRI_DOCKERD[family]}
-    return Host(name, family, plans, values, ("nvcr.io/nvidia/x:1",))
+    return Host(name, family, plans, values, {"verify_docker_image": "nvcr.io/nvidia/x:1"})
 
 
 def listed(system: System) -> dict[str, Listing]:
     """Return what each plan of a virgin node fetches, by the heading of the golden text."""
     return {
-        heading: mirror.collect([host("gpu-1", system.family, **{role: plan})], MIRROR)
+        heading: mirror.collect([host("gpu-1", system.family, **{role: plan})], MIRROR, REGISTRY)
         for heading, role, plan in plans(system)
     }
 
@@ -129,15 +129,21 @@ def test_hosts_that_have_everything_fetch_nothing_but_images() -> None:
         "notices": [],
         "data": {"repository": {"url": "https://x"}},
     }
-    found = mirror.collect([host("gpu-1", DEBIAN, containerd=done)], MIRROR)
-    assert found == Listing({}, {}, {}, {"nvcr.io/nvidia/x:1": ["gpu-1"]}, {})
+    found = mirror.collect([host("gpu-1", DEBIAN, containerd=done)], MIRROR, REGISTRY)
+    assert found == Listing(
+        {},
+        {},
+        {},
+        {"nvcr.io/nvidia/x:1": ["gpu-1"]},
+        {"gpu-1": {"verify_docker_image": "mirror.example/nvcr.io/nvidia/x:1"}},
+    )
 
 
 def test_what_several_hosts_fetch_is_listed_once() -> None:
     system = next(one for one in SYSTEMS if one.family == DEBIAN)
     plan = next(plan for heading, _role, plan in plans(system) if heading == "containerd")
     hosts = [host(name, DEBIAN, containerd=plan) for name in ("gpu-1", "gpu-2")]
-    found = mirror.describe(mirror.collect(hosts, MIRROR))
+    found = mirror.describe(mirror.collect(hosts, MIRROR, REGISTRY))
     (repository,) = found["repositories"]
     assert all(names == ["gpu-1", "gpu-2"] for names in repository["packages"].values())
     assert found["images"] == {"nvcr.io/nvidia/x:1": ["gpu-1", "gpu-2"]}
@@ -150,7 +156,7 @@ def test_credentials_are_in_no_list() -> None:
         **{"key": "https://reader:canary@x.example/key", "fingerprint": "0" * 40},
     }
     plan = {"steps": [step], "data": {"repository": repository}}
-    found = mirror.collect([host("gpu-1", DEBIAN, containerd=plan)], MIRROR)
+    found = mirror.collect([host("gpu-1", DEBIAN, containerd=plan)], MIRROR, REGISTRY)
     assert "canary" not in str(mirror.describe(found))
 
 
@@ -247,20 +253,38 @@ def test_images_are_those_of_the_run(kubelet, changes, expected) -> None:
         defaults |= yaml.safe_load(path.read_text())
     images = mirror.images({**defaults, **changes}, found)  # type: ignore[arg-type]
     assert len(images) == len(expected)
-    assert all(words in image for words, image in zip(expected, images, strict=True))
+    pairs = zip(expected, images.values(), strict=True)
+    assert all(words in image for words, image in pairs)
+
+
+@pytest.mark.parametrize(
+    ("value", "image", "expected"),
+    [
+        ("nvcr.io/x/plugin", "nvcr.io/x/plugin:v1", f"{REGISTRY}/nvcr.io/x/plugin"),
+        ("nvcr.io/x/plugin:v2", "nvcr.io/x/plugin:v2", f"{REGISTRY}/nvcr.io/x/plugin:v2"),
+        ("plugin@sha256:1", "plugin@sha256:1", f"{REGISTRY}/docker.io/library/plugin@sha256:1"),
+    ],
+)
+def test_variables_name_the_images_of_the_registry(value, image, expected) -> None:
+    variable = "device_plugin_image"
+    one = Host("gpu-1", DEBIAN, {}, {variable: value}, {variable: image})
+    found = mirror.collect([one], MIRROR, REGISTRY).variables
+    assert found == {"gpu-1": {variable: expected}}
 
 
 def test_run_file_and_cri_dockerd() -> None:
     found = node(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
     made = docker.plan(found, variables("docker_ce", **CRI_DOCKERD[DEBIAN]))
     values = {"docker_ce_cri_dockerd_checksum": f"sha256:{'c' * 64}"}
-    listing = mirror.collect([Host("gpu-1", DEBIAN, {"docker_ce": made}, values, ())], MIRROR)
+    listing = mirror.collect(
+        [Host("gpu-1", DEBIAN, {"docker_ce": made}, values, {})], MIRROR, REGISTRY
+    )
     url = CRI_DOCKERD[DEBIAN]["cri_dockerd_url"]
     assert File(url, sha256="c" * 64) in listing.files
     runfile = {"steps": [{"slug": "runfile"}], "data": {}}
     values = {"nvidia_driver_runfile_url": "https://x/a.run", "nvidia_driver_runfile_sha256": "d"}
     listing = mirror.collect(
-        [Host("gpu-1", DEBIAN, {"nvidia_driver": runfile}, values, ())], MIRROR
+        [Host("gpu-1", DEBIAN, {"nvidia_driver": runfile}, values, {})], MIRROR, REGISTRY
     )
     assert listing.files == {File("https://x/a.run", "d"): ["gpu-1"]}
     assert listing.variables["gpu-1"] == {"nvidia_driver_runfile_url": f"{MIRROR}/x/a.run"}

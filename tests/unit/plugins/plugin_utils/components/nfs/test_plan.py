@@ -78,6 +78,7 @@ def test_virgin_host() -> None:
         "TimeoutSec=30",
     ]
     assert automount["block"].splitlines()[2:] == [
+        "Before=docker.service",
         *("[Automount]", "Where=/data", "TimeoutIdleSec=0"),
         *("[Install]", "WantedBy=remote-fs.target"),
     ]
