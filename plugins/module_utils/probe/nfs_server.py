@@ -100,26 +100,34 @@ class Connection:
 
 
 def _connect(server: str, port: int, timeout_s: float) -> socket.socket:
-    """Connect, from a port that only root can use, if one is free and this is root."""
-    family, kind, protocol, _name, address = socket.getaddrinfo(
+    """Connect to the first address of the server that answers."""
+    failure: OSError | None = None
+    for family, _kind, _protocol, _name, address in socket.getaddrinfo(
         server, port, type=socket.SOCK_STREAM
-    )[0]
-    for own in (*_PRIVILEGED, 0):
-        found = socket.socket(family, kind, protocol)
+    ):
+        found = _trusted(family)
         found.settimeout(timeout_s)
         try:
-            if own:
-                found.bind(("", own))
-        except OSError:
-            found.close()
-            continue
-        try:
             found.connect(address)
+        except OSError as error:
+            found.close()
+            failure = error
+        else:
+            return found
+    raise failure or OSError("the name has no address")
+
+
+def _trusted(family: int) -> socket.socket:
+    """Return a socket with a port that only root can use, if one is free and this is root."""
+    for own in _PRIVILEGED:
+        found = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            found.bind(("", own))
         except OSError:
             found.close()
-            raise
-        return found
-    raise OSError("no free port")  # the last one is any port
+        else:
+            return found
+    return socket.socket(family, socket.SOCK_STREAM)
 
 
 def ask(mount: Mount, timeout_s: float = 10.0) -> Answer:
