@@ -41,7 +41,7 @@ show() { docker image inspect --format "$1" "$image" 2>&1; }
 has() { docker image inspect "$image" >/dev/null 2>&1; }
 case $image in *@sha256:*) pinned=yes ;; *) pinned= ;; esac
 before=$(show "${o}.Id${c}")
-if [ -z "$pinned" ] || ! has; then
+if [ -n "$may_pull" ] && { [ -z "$pinned" ] || ! has; }; then
   words=$(docker pull --quiet "$image" 2>&1) || { say failure; printf '%s\\n' "$words"; }
 fi
 if has; then
@@ -81,7 +81,7 @@ class Pulled(NamedTuple):
     """What the first script found."""
 
     image: Image | None  # None: the host does not have it
-    failure: str  # of the pull; an image can be there nevertheless
+    failure: str  # of the pull; an image can be there nevertheless. Empty: none was tried
     capabilities: Mapping[str, str]  # by UUID; empty if nvidia-smi does not say it
     brand: str
 
@@ -96,12 +96,13 @@ class Proof(NamedTuple):
     error: str = ""  # why no container ran; empty if one did
 
 
-def pull_script(image: str) -> str:
+def pull_script(image: str, may_pull: bool = True) -> str:
     """Return a script that pulls the image, and prints what it needs and what the host has.
 
-    An image by digest that is there is not pulled again: nobody can have changed it.
+    An image by digest that is there is not pulled again: nobody can have changed it. Check mode
+    pulls nothing, and looks at what is there.
     """
-    return f"image={shlex.quote(image)}\n{_PULL}"
+    return f"image={shlex.quote(image)} may_pull={'yes' if may_pull else ''}\n{_PULL}"
 
 
 def run_script(image: str, command: Sequence[str] = (), limit_s: int = 300, way: str = GPUS) -> str:
@@ -147,7 +148,7 @@ def parse_pulled(name: str, output: str) -> Pulled:
         )
     found = _CAPABILITY.finditer(parts.get("gpus", ""))
     failure = parts.get("failure", "").strip()
-    if image is None and not failure:
+    if image is None and not failure and "end" not in parts:
         failure = output.strip() or "the script printed nothing"
     return Pulled(
         image,

@@ -141,16 +141,18 @@ def _judge_image(
     node = cast(Node | None, host.planned.get("node"))
     if pulled is None or node is None:
         return []
-    if pulled.image is None:
+    if pulled.image is None and pulled.failure:
         error = quote(pulled.failure)
         return [finding("IMAGE_UNPULLABLE", name, image=wanted.image, error=error)]
     machine = _machine(node, pulled, wanted.way)
-    misfits = image_needs.misfits(pulled.image, machine, wanted.capabilities)
+    # Check mode knows an image that is not there by its name.
+    image = pulled.image or Image(wanted.image, "")
+    misfits = image_needs.misfits(image, machine, wanted.capabilities)
     found = [finding(one.code, name, **one.evidence) for one in misfits]
     # An image for another architecture has other layers.
     is_other = [one.code for one in misfits] == [image_needs.ARCHITECTURE]
-    if reference and not is_other and not image_needs.is_same(pulled.image, reference):
-        digests = {"found": _digest(pulled.image), "expected": _digest(reference)}
+    if pulled.image and reference and not is_other and not image_needs.is_same(image, reference):
+        digests = {"found": _digest(image), "expected": _digest(reference)}
         found.append(finding("IMAGE_DIFFERS", name, image=wanted.image, other=first, **digests))
     return found
 

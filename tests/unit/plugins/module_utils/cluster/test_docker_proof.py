@@ -102,6 +102,17 @@ def test_only_a_digest_is_not_pulled_again(host, tmp_path, name: str, times: int
     assert sum(call.startswith("pull") for call in calls(tmp_path)) == times
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_check_mode_pulls_nothing(host, tmp_path, is_there: bool) -> None:
+    if is_there:
+        (tmp_path / "image").touch()
+    output = host(docker_proof.pull_script(BY_TAG, False))
+    pulled = docker_proof.parse_pulled(BY_TAG, output)
+    assert (pulled.image is not None, pulled.failure) == (is_there, "")
+    assert pulled.capabilities == dict.fromkeys(UUIDS, "7.5")
+    assert not any(call.startswith("pull") for call in calls(tmp_path))
+
+
 def test_image_that_cannot_be_pulled(host, tmp_path) -> None:
     (tmp_path / "no-pull").touch()
     pulled = docker_proof.parse_pulled(BY_TAG, host(docker_proof.pull_script(BY_TAG)))

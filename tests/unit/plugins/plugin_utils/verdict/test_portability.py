@@ -188,6 +188,21 @@ def test_host_that_was_lost_on_the_way_is_not_well() -> None:
     assert verdicts(host("one", NEW, pulled(NEW))) == {"one": ["CONTAINER_FAILED"]}
 
 
+def test_check_mode_knows_images_by_their_names_and_what_the_admin_says() -> None:
+    nothing = "== gpus\n" + "".join(f"{uuid}, 6.0\n" for uuid in uuids(OLD)) + "== brand\n== end\n"
+    one = host("two", OLD, nothing)
+    assert portability.decide([one], WANTED)["two"] == []
+    (found,) = portability.decide([one], WANTED._replace(capabilities=["9.0"]))["two"]
+    assert found["code"] == "IMAGE_NEEDS_GPU"
+    node = copy.deepcopy(OLD)
+    node["nvml"]["driver_version"] = "535.309.01"
+    known = WANTED._replace(image="nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0")
+    (found,) = portability.decide([host("two", node, nothing)], known)["two"]
+    assert found["code"] == "IMAGE_NEEDS_DRIVER"
+    (judged,) = portability.judge([one], WANTED, drift=False, check_mode=True)
+    assert judged["ok"]
+
+
 def test_check_mode_starts_nothing_and_finds_nothing() -> None:
     (found,) = portability.judge([host("one", NEW, None)], WANTED, drift=False, check_mode=True)
     assert found["ok"]
