@@ -99,7 +99,8 @@ def judge(
         if node is not None and proof is not None and not own:
             own = _judge_proof(one.host.name, node, wanted, proof, base["findings"])
         elif not own and not base["left_out"] and not check_mode:
-            error = "the image was not started"
+            is_silent = node is not None and not node["engines"]["docker"]["answers"]
+            error = "Docker does not answer" if is_silent else "the connection was lost before"
             own = [finding("CONTAINER_FAILED", one.host.name, image=wanted.image, error=error)]
         # A host that the run left out has its reasons, and no other.
         exports = [] if base["left_out"] else judge_exports(one.exports, one.host.name)

@@ -184,8 +184,14 @@ def test_docker_that_does_not_start_it(words: str, code: str) -> None:
     assert words in found["findings"][0]["message"]
 
 
-def test_host_that_was_lost_on_the_way_is_not_well() -> None:
-    assert verdicts(host("one", NEW, pulled(NEW))) == {"one": ["CONTAINER_FAILED"]}
+@pytest.mark.parametrize(("answers", "words"), [(True, "connection"), (False, "not answer")])
+def test_host_on_which_nothing_was_started_is_not_well(answers: bool, words: str) -> None:
+    node = copy.deepcopy(NEW)
+    node["engines"]["docker"]["answers"] = answers
+    first = pulled(NEW) if answers else None
+    (found,) = portability.judge([host("one", node, first)], WANTED, drift=False)
+    assert [one["code"] for one in found["findings"]] == ["CONTAINER_FAILED"]
+    assert words in found["findings"][0]["message"]
 
 
 def test_check_mode_knows_images_by_their_names_and_what_the_admin_says() -> None:
