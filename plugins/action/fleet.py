@@ -188,10 +188,7 @@ def _port(
 ) -> dict[str, Any]:
     """Say on which hosts an image cannot run; at the end, on which it has."""
     wanted = portability.Wanted(
-        options["image"],
-        plain(options["capabilities"]),
-        bool(options["command"]),
-        options["gpus"],
+        options["image"], plain(options["capabilities"]), bool(options["command"])
     )
     if options["query"] == "images":
         found = portability.decide(tried, wanted)

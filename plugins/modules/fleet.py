@@ -109,11 +109,6 @@ options:
     description: With O(query=downloads), the address of the mirror that the hosts will use.
     type: str
     default: ""
-  gpus:
-    description: How the containers get GPUs.
-    type: str
-    choices: [gpus, runtime]
-    default: gpus
   report:
     description:
       - With O(query=verdicts), a file on the controller. The verdicts are compared with those that
@@ -173,8 +168,8 @@ verdicts:
 downloads:
   description: >-
     The C(repositories) with the packages and the hosts that install them, the packages of the
-    C(system)'s own sources, the C(files), the C(images), and the C(variables) of each host for the
-    mirror.
+    C(system)'s own sources, the C(files), the C(images), and the C(variables) of the hosts for
+    the mirror.
   type: dict
   returned: with O(query=downloads)
 commands:
@@ -256,7 +251,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "capabilities": {"type": "list", "elements": "str", "default": []},
     "command": {"type": "list", "elements": "str", "default": []},
     "mirror": {"type": "str", "default": ""},
-    "gpus": {"type": "str", "choices": ["gpus", "runtime"], "default": "gpus"},
 }
 
 

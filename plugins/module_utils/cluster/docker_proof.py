@@ -53,6 +53,7 @@ if has; then
   show "${o}range .Config.Env${c}${o}println .${c}${o}end${c}" |
     grep -E '^(NVIDIA_REQUIRE_[A-Z_]+|NVIDIA_DISABLE_REQUIRE|CUDA_VERSION)='
 fi
+say way; printf '%s\n' "$way"
 say gpus; nvidia-smi --query-gpu=uuid,compute_cap --format=csv,noheader 2>&1
 say brand; nvidia-smi -q 2>/dev/null | sed -n 's/^ *Product Brand *: *//p' | head -n 1
 say end
@@ -84,6 +85,7 @@ class Pulled(NamedTuple):
     failure: str  # of the pull; an image can be there nevertheless. Empty: none was tried
     capabilities: Mapping[str, str]  # by UUID; empty if nvidia-smi does not say it
     brand: str
+    way: str = GPUS  # how a container gets GPUs
 
 
 class Proof(NamedTuple):
@@ -96,13 +98,14 @@ class Proof(NamedTuple):
     error: str = ""  # why no container ran; empty if one did
 
 
-def pull_script(image: str, may_pull: bool = True) -> str:
+def pull_script(image: str, may_pull: bool = True, way: str = GPUS) -> str:
     """Return a script that pulls the image, and prints what it needs and what the host has.
 
     An image by digest that is there is not pulled again: nobody can have changed it. Check mode
-    pulls nothing, and looks at what is there.
+    pulls nothing, and looks at what is there. `way` is how a container of this host gets GPUs.
     """
-    return f"image={shlex.quote(image)} may_pull={'yes' if may_pull else ''}\n{_PULL}"
+    pull = "yes" if may_pull else ""
+    return f"image={shlex.quote(image)} may_pull={pull} way={shlex.quote(way)}\n{_PULL}"
 
 
 def run_script(image: str, command: Sequence[str] = (), limit_s: int = 300, way: str = GPUS) -> str:
@@ -155,6 +158,7 @@ def parse_pulled(name: str, output: str) -> Pulled:
         failure,
         {one["uuid"]: one["capability"] for one in found},
         parts.get("brand", "").strip(),
+        parts.get("way", "").strip() or GPUS,
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_images
@@ -22,6 +22,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
+
+Key = TypeVar("Key")
 
 _FOLDER = "mirror"  # where the commands put files
 _RUNFILE, _CRI_DOCKERD = "nvidia_driver_runfile_url", "docker_ce_cri_dockerd_url"
@@ -76,6 +78,8 @@ class Listing(NamedTuple):
     files: Mapping[File, Sequence[str]]
     images: Mapping[str, Sequence[str]]
     variables: Mapping[str, Mapping[str, str]]  # by host, for an inventory that uses the mirror
+    # Of all hosts: one host asks the cluster for all of them, so their images must be the same.
+    shared: Mapping[str, str]
 
 
 def collect(hosts: Iterable[Host], mirror: str, registry: str) -> Listing:
@@ -85,28 +89,42 @@ def collect(hosts: Iterable[Host], mirror: str, registry: str) -> Listing:
     files: dict[File, list[str]] = {}
     images: dict[str, list[str]] = {}
     variables: dict[str, dict[str, str]] = {}
+    shared: dict[str, set[str]] = {}
     for host in hosts:
         own = variables.setdefault(host.name, {})
         for role, plan in host.plans.items():
             source = _source(plan, host.family)
-            for name in _packages(plan):
-                place = archive if source is None else repositories.setdefault(source, {})
-                place.setdefault(name, []).append(host.name)
-            for name in _of_archive(plan, host.family):
-                archive.setdefault(name, []).append(host.name)
             if source is not None:
-                repositories.setdefault(source, {})
                 own[f"{role}_repository_url"] = _at(mirror, source.url)
+            place = archive if source is None else repositories.setdefault(source, {})
+            for name in _packages(plan):
+                _note(place, name, host)
+            for name in _of_archive(plan, host.family):
+                _note(archive, name, host)
             for variable, file in _files(role, plan, host.values):
-                files.setdefault(file, []).append(host.name)
+                _note(files, file, host)
                 own[variable] = _at(mirror, file.url)
         for variable, image in host.images.items():
-            images.setdefault(image, []).append(host.name)
-            own[variable] = f"{registry}/{_full(image)}"
+            _note(images, image, host)
+            name = f"{registry}/{_full(image)}"
             if variable == _PLUGIN and host.values.get(_PLUGIN) != image:
-                own[variable] = own[variable].rpartition(":")[0]  # its tag is another variable
-    used = {name: values for name, values in variables.items() if values}
-    return Listing(repositories, archive, files, images, used)
+                name = name.rpartition(":")[0]  # its tag is another variable
+            shared.setdefault(variable, set()).add(name)
+    return Listing(
+        repositories,
+        archive,
+        files,
+        images,
+        {name: values for name, values in variables.items() if values},
+        {name: min(values) for name, values in shared.items() if len(values) == 1},
+    )
+
+
+def _note(found: dict[Key, list[str]], key: Key, host: Host) -> None:
+    """Several roles of a host may fetch the same."""
+    hosts = found.setdefault(key, [])
+    if host.name not in hosts[-1:]:
+        hosts.append(host.name)
 
 
 def images(values: Mapping[str, str], node: Node) -> dict[str, str]:
@@ -153,7 +171,10 @@ def describe(listing: Listing) -> dict[str, Any]:
             for one, hosts in listing.files.items()
         ],
         "images": dict(listing.images),
-        "variables": {name: dict(values) for name, values in listing.variables.items()},
+        "variables": {
+            "hosts": {name: dict(values) for name, values in listing.variables.items()},
+            "vars": dict(listing.shared),
+        },
     }
 
 

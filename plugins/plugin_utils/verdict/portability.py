@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.docker_proof import (
-    GPUS,
     RUNTIME,
     Proof,
     Pulled,
@@ -53,7 +52,6 @@ class Wanted(NamedTuple):
     image: str
     capabilities: Sequence[str]  # for which the image has code; empty: nobody says it
     has_command: bool
-    way: str = GPUS  # how containers get GPUs
 
 
 class Tried(NamedTuple):
@@ -145,7 +143,7 @@ def _judge_image(
     if pulled.image is None and pulled.failure:
         error = quote(pulled.failure)
         return [finding("IMAGE_UNPULLABLE", name, image=wanted.image, error=error)]
-    machine = _machine(node, pulled, wanted.way)
+    machine = _machine(node, pulled)
     # Check mode knows an image that is not there by its name.
     image = pulled.image or Image(wanted.image, "")
     misfits = image_needs.misfits(image, machine, wanted.capabilities)
@@ -158,7 +156,7 @@ def _judge_image(
     return found
 
 
-def _machine(node: Node, pulled: Pulled, way: str) -> Machine:
+def _machine(node: Node, pulled: Pulled) -> Machine:
     gpus = []
     uuids = {gpu["pci_address"]: gpu["uuid"] or "" for gpu in node["nvml"]["devices"]}
     names = {gpu["pci_address"]: gpu["name"] or "" for gpu in node["nvml"]["devices"]}
@@ -172,7 +170,7 @@ def _machine(node: Node, pulled: Pulled, way: str) -> Machine:
         node["health"]["cuda_version"],
         gpus,
         pulled.brand,
-        compares=_compares(node, way),
+        compares=_compares(node, pulled.way),
     )
 
 

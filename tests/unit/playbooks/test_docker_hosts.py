@@ -183,4 +183,4 @@ def test_list_for_a_mirror(tmp_path: Path) -> None:
     script = (folder / "fill-mirror.sh").read_text()
     assert all(f"docker://{image}" in script for image in found["images"])
     group = yaml.safe_load((folder / "variables.yml").read_text())["gpu_nodes"]
-    assert group == {"hosts": found["variables"]}
+    assert group == found["variables"]

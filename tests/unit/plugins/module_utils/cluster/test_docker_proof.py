@@ -80,7 +80,9 @@ def test_image_is_pulled_and_described(host, tmp_path) -> None:
     assert pulled.image.layers == ("sha256:1", "sha256:2")
     assert pulled.failure == ""
     assert pulled.capabilities == dict.fromkeys(UUIDS, "7.5")
-    assert pulled.brand == "Tesla"
+    assert (pulled.brand, pulled.way) == ("Tesla", "gpus")
+    output = host(docker_proof.pull_script(BY_TAG, way=docker_proof.RUNTIME))
+    assert docker_proof.parse_pulled(BY_TAG, output).way == "runtime"
 
 
 def test_secrets_of_an_image_stay_on_the_host(host) -> None:

@@ -135,7 +135,8 @@ def test_hosts_that_have_everything_fetch_nothing_but_images() -> None:
         {},
         {},
         {"nvcr.io/nvidia/x:1": ["gpu-1"]},
-        {"gpu-1": {"verify_docker_image": "mirror.example/nvcr.io/nvidia/x:1"}},
+        {},
+        {"verify_docker_image": "mirror.example/nvcr.io/nvidia/x:1"},
     )
 
 
@@ -180,6 +181,7 @@ EVERYTHING = Listing(
             f"registry:5000/app:2@sha256:{'b' * 64}",
         )
     },
+    {},
     {},
 )
 PROGRAM = '#!/bin/sh\nprintf "%s" "${0##*/}"; for one; do printf " <%s>" "$one"; done; echo\n'
@@ -268,8 +270,23 @@ def test_images_are_those_of_the_run(kubelet, changes, expected) -> None:
 def test_variables_name_the_images_of_the_registry(value, image, expected) -> None:
     variable = "device_plugin_image"
     one = Host("gpu-1", DEBIAN, {}, {variable: value}, {variable: image})
-    found = mirror.collect([one], MIRROR, REGISTRY).variables
-    assert found == {"gpu-1": {variable: expected}}
+    found = mirror.collect([one], MIRROR, REGISTRY)
+    assert (found.variables, found.shared) == ({}, {variable: expected})
+
+
+def test_images_that_differ_between_hosts_are_no_variable() -> None:
+    variable = "verify_compute_image"
+    hosts = [Host(name, DEBIAN, {}, {}, {variable: f"x:{name}"}) for name in ("a", "b")]
+    found = mirror.collect(hosts, MIRROR, REGISTRY)
+    assert found.images == {"x:a": ["a"], "x:b": ["b"]}
+    assert found.shared == {}
+
+
+def test_what_two_roles_of_a_host_fetch_is_listed_once() -> None:
+    system = next(one for one in SYSTEMS if one.family == DEBIAN)
+    both = {role: plan for heading, role, plan in plans(system) if "," not in heading}
+    found = mirror.collect([host("gpu-1", DEBIAN, **both)], MIRROR, REGISTRY)
+    assert found.archive["python3-debian"] == ["gpu-1"]
 
 
 def test_run_file_and_cri_dockerd() -> None:

@@ -135,10 +135,10 @@ def test_new_docker_compares_nothing() -> None:
 
 def test_runtime_compares_nothing_since_it_makes_cdi_specifications() -> None:
     first = pulled(OLD, NVIDIA_REQUIRE_CUDA="cuda>=13.1", capability="6.0")
-    wanted, node = WANTED._replace(way="runtime"), copy.deepcopy(OLD)
-    assert portability.candidates([host("two", node, first)], wanted) == ["two"]
+    first, node = f"== way\nruntime\n{first}", copy.deepcopy(OLD)
+    assert portability.candidates([host("two", node, first)], WANTED) == ["two"]
     node["toolkit"]["version"] = "1.17.8"
-    assert portability.candidates([host("two", node, first)], wanted) == []
+    assert portability.candidates([host("two", node, first)], WANTED) == []
 
 
 def test_gpus_on_which_it_does_not_compute() -> None:
