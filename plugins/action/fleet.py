@@ -67,17 +67,26 @@ class ActionModule(ActionBase):
             result |= _admit(active, hosts, answers, options)
         elif query == "downloads":
             result |= self._downloads(hosts, task_vars, options)
-        elif query in ("images", "containers"):
-            tried = list(_tried(task_vars, hosts))
-            result |= _port(tried, options, run, check_mode=self._task.check_mode)
+        elif query == "images":
+            tried, wanted = list(_tried(task_vars, hosts)), _wanted(options)
+            unfit = portability.decide(tried, wanted)
+            result["hosts"] = portability.candidates(tried, wanted)
+            result["explained"] = explain(one for found in unfit.values() for one in found)
         else:
-            if query == "left_out":
-                hosts = [host for host in hosts if fleet.is_left_out(host)]
             again = {row["host"]: plain(row) for row in options["again"]}
-            verdicts = [
-                fleet.judge(host, answers, again.get(host.name), drift=options["drift"])
-                for host in hosts
-            ]
+            if query == "containers":
+                verdicts = portability.judge(
+                    list(_tried(task_vars, hosts)),
+                    _wanted(options),
+                    drift=options["drift"],
+                    check_mode=self._task.check_mode,
+                )
+            else:
+                verdicts = [
+                    fleet.judge(host, answers, again.get(host.name), drift=options["drift"])
+                    for host in hosts
+                    if query == "verdicts" or fleet.is_left_out(host)
+                ]
             path = options["report"] or ""
             entries, problems = report_file.read(path)
             verdicts = former.compare(verdicts, entries)
@@ -95,6 +104,7 @@ class ActionModule(ActionBase):
                     options["since"],
                     refused=len(run.get("refused", ())),
                     check_mode=self._task.check_mode,
+                    lines=portability.table(verdicts) if query == "containers" else None,
                 ),
             }
         return result
@@ -179,37 +189,10 @@ def _tried(
         yield portability.Tried(host, first, second, asked.get("mounts", ()))
 
 
-def _port(
-    tried: list[portability.Tried],
-    options: Mapping[str, Any],
-    run: Mapping[str, Any],
-    *,
-    check_mode: bool,
-) -> dict[str, Any]:
-    """Say on which hosts an image cannot run; at the end, on which it has."""
-    wanted = portability.Wanted(
+def _wanted(options: Mapping[str, Any]) -> portability.Wanted:
+    return portability.Wanted(
         options["image"], plain(options["capabilities"]), bool(options["command"])
     )
-    if options["query"] == "images":
-        found = portability.decide(tried, wanted)
-        return {
-            "hosts": portability.candidates(tried, wanted),
-            "explained": explain(one for findings in found.values() for one in findings),
-        }
-    verdicts = portability.judge(tried, wanted, drift=options["drift"], check_mode=check_mode)
-    return {
-        "verdicts": {verdict["host"]: verdict for verdict in verdicts},
-        "failures": fleet.failures(verdicts, (), check_mode=check_mode),
-        **_end(
-            fleet.outcome(verdicts, ()),
-            [one for verdict in verdicts for one in verdict["findings"]],
-            verdicts,
-            options["since"],
-            refused=len(run.get("refused", ())),
-            check_mode=check_mode,
-            lines=portability.table(verdicts),
-        ),
-    }
 
 
 def _admit(

@@ -111,8 +111,8 @@ options:
     default: ""
   report:
     description:
-      - With O(query=verdicts), a file on the controller. The verdicts are compared with those that
-        it has, and written to it, except in check mode.
+      - With O(query=verdicts) and O(query=containers), a file on the controller. The verdicts are
+        compared with those that it has, and written to it, except in check mode.
     type: path
 """
 

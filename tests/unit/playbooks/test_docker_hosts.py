@@ -36,7 +36,8 @@ case "$*" in
   *.Layers*) echo '["sha256:2"]' ;;
   pull*) [ "$ARCHITECTURE" ] || { echo unauthorized; exit 1; } ;;
   "image inspect"*) [ "$ARCHITECTURE" ] ;;
-  run*) printf 'versions 580.178.04 13.0\\n%s\\n' "$SEEN" ;;
+  run*) printf 'versions 580.178.04 13.0\\n%s\\n' "$SEEN" |
+    sed "s/GPU-0/GPU-${ANSWERED_HOST##*-}/" ;;
 esac
 """
 LIST = "\n".join([*UUIDS, *(f"{number} ok" for number in range(1, len(UUIDS) + 1))])
@@ -48,15 +49,20 @@ def prove(tmp_path: Path) -> Any:
     program.parent.mkdir()
     program.write_text(DOCKER)
     program.chmod(0o755)
-    given = {"metal_gpu_given": {"node": NODE, "plans": {}, "refusals": [], "declared": None}}
+    one = {"node": NODE, "plans": {}, "refusals": [], "declared": None}
+    hosts = ("gpu-1", "gpu-2")
+    # Two machines have no GPU in common.
+    texts = {name: json.dumps(one).replace("GPU-0", f"GPU-{name[-1]}") for name in hosts}
+    given = {"metal_gpu_given": {name: json.loads(text) for name, text in texts.items()}}
     (tmp_path / "given.json").write_text(json.dumps(given))
-    take = {"metal_gpu": "{{ metal_gpu_given }}"}
+    take = {"metal_gpu": "{{ metal_gpu_given[inventory_hostname] }}"}
     start = {"metal_gpu_run": {"id": "run", "hosts": ["gpu-1", "gpu-2"], "started": 0}}
     path = "{{ ansible_playbook_python | dirname }}:/usr/bin:/bin"
     environment = {
         "PATH": f"{program.parent}:{path}",
         "ARCHITECTURE": "{{ architecture | default('amd64') }}",
         "SEEN": LIST,
+        "ANSWERED_HOST": "{{ inventory_hostname }}",
     }
     tasks: list[dict[str, Any]] = [
         {"name": "Take it", "ansible.builtin.set_fact": take},
@@ -107,6 +113,13 @@ def test_host_on_which_it_cannot_run_starts_nothing(prove, architecture: str, co
     )
     assert named < started
     assert found.output.count("skipping: [gpu-2]") == 1
+
+
+def test_report_is_that_of_verify(prove, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert prove({}, "-e", f"verify_report={report}").code == 0
+    hosts = json.loads(report.read_text())["hosts"]
+    assert [hosts[name]["verdict"]["container"]["computed"] for name in hosts] == ["8/8", "8/8"]
 
 
 def test_check_mode_starts_nothing(prove) -> None:
