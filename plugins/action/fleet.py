@@ -9,6 +9,7 @@ take minutes.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -34,6 +35,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     together,
 )
 
+_CREDENTIALS = re.compile("://[^/]*@")
 # Loaded once, before Ansible forks its workers.
 variables.load_defaults()
 
@@ -136,9 +138,11 @@ class ActionModule(ActionBase):
             )
         registry = urlsplit(options["mirror"]).netloc or options["mirror"]
         listing = mirror.collect(rows, options["mirror"], registry)
+        commands = mirror.commands(listing, registry)
         return {
             "downloads": mirror.describe(listing),
-            "commands": mirror.commands(listing, registry),
+            "commands": commands,
+            "_ansible_no_log": bool(_CREDENTIALS.search("\n".join(commands))),
         }
 
 

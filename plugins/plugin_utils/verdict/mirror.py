@@ -186,6 +186,7 @@ def commands(listing: Listing, registry: str) -> list[str]:
         lines += [
             "# apt-mirror needs base_path/{mirror,skel,var}; it takes the whole repositories.",
             f"mkdir -p apt/skel apt/var && ln -sfn ../{_FOLDER} apt/mirror",
+            ": > apt-mirror.list; chmod 600 apt-mirror.list  # addresses may have passwords",
             "cat > apt-mirror.list <<'END'",
             "set base_path __BASE__",
             "set run_postmirror 0",

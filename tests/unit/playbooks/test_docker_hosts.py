@@ -181,19 +181,36 @@ def test_nfs_server_that_is_silent_stops_the_role_before_a_change(tmp_path: Path
 
 
 def test_list_for_a_mirror(tmp_path: Path) -> None:
-    """This machine stands for a host, whatever it is: it may be refused, and has images."""
+    """The password of a repository is only in the script, which only its user can read."""
+    node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
     folder = tmp_path / "air-gap"
     folder.mkdir()
-    options = ("-e", "metal_gpu_mirror=https://mirror.example", "-e")
-    hosts = inventory({"gpu-1": {}})
-    run(tmp_path, "metal.gpu.mirror_list", hosts, *options, f"metal_gpu_mirror_folder={folder}")
-    assert {path.name for path in folder.iterdir()} == {
-        *("list.yml", "fill-mirror.sh", "variables.yml")
+    given = {
+        "metal_gpu": {"node": node},
+        "metal_gpu_observation_is_fresh": True,
+        "docker_ce_repository_url": "https://reader:canary@docker.example/linux/debian",
+        "docker_ce_cri_dockerd_checksum": f"sha256:{'c' * 64}",
     }
-    found = yaml.safe_load((folder / "list.yml").read_text())
-    assert list(found) == ["repositories", "system", "files", "images", "variables"]
-    assert list(found["images"].values()) == [["gpu-1"]] * len(found["images"])
-    script = (folder / "fill-mirror.sh").read_text()
-    assert all(f"docker://{image}" in script for image in found["images"])
-    group = yaml.safe_load((folder / "variables.yml").read_text())["gpu_nodes"]
-    assert group == found["variables"]
+    found = run(
+        tmp_path,
+        "metal.gpu.mirror_list",
+        inventory({"gpu-1": given}),
+        f"-emetal_gpu_mirror_folder={folder}",
+        "-vvv",
+        "--diff",
+    )
+    assert found.code == 0, found.output
+    assert "docker.example/linux/debian" in found.output
+    assert "canary" not in found.output
+    files = {path.name: path for path in folder.iterdir()}
+    assert set(files) == {"list.yml", "fill-mirror.sh", "variables.yml"}
+    assert files["fill-mirror.sh"].stat().st_mode & 0o777 == 0o700
+    texts = {name: path.read_text() for name, path in files.items()}
+    assert [name for name, text in texts.items() if "canary" in text] == ["fill-mirror.sh"]
+    listed = yaml.safe_load(texts["list.yml"])
+    assert list(listed) == ["repositories", "system", "files", "images", "variables"]
+    assert all(f"docker://{image}" in texts["fill-mirror.sh"] for image in listed["images"])
+    group = yaml.safe_load(texts["variables.yml"])["gpu_nodes"]
+    assert group == listed["variables"]
+    urls = group["hosts"]["gpu-1"]
+    assert urls["docker_ce_repository_url"] == "https://mirror.example/docker.example/linux/debian"
