@@ -120,8 +120,12 @@ def _of_driver(image: Image, machine: Machine) -> Iterator[str]:
         if machine.compares and meets(text, machine._replace(gpus=())) is False:
             has_failed = True
             yield f"`{_short(text)}`"
-    version = release(image.environment.get(_CUDA, "")) or _least(image)
-    if version and machine.cuda and version[0] > release(machine.cuda)[0] and not has_failed:
+    # Who says which drivers are enough knows more, such as that the image has cuda-compat.
+    asked = image.environment.get(f"{_REQUIRE}CUDA", "")
+    if has_failed or _is_disabled(image) or (asked and meets(asked, machine) is True):
+        return
+    version = release(image.environment.get(_CUDA, "")) or _least(asked)
+    if version and machine.cuda and version[0] > release(machine.cuda)[0]:
         # Inside one major version, CUDA programs also run with older drivers.
         yield f"a driver for CUDA {'.'.join(map(str, version[:2]))}"
 
@@ -215,7 +219,7 @@ def _compare(value: str, other: str) -> int:
 def _requirements(image: Image) -> list[str]:
     """Return what the runtime compares with the machine."""
     environment = image.environment
-    if environment.get(_DISABLE) in _TRUE:
+    if _is_disabled(image):
         return []
     found = [
         value
@@ -229,9 +233,13 @@ def _requirements(image: Image) -> list[str]:
     return found
 
 
-def _least(image: Image) -> tuple[int, ...]:
+def _is_disabled(image: Image) -> bool:
+    return image.environment.get(_DISABLE) in _TRUE
+
+
+def _least(requirement: str) -> tuple[int, ...]:
     """Return the version of CUDA that an image is for, without a look at older drivers."""
-    match = re.search(r"(?:^|\s)cuda>=([0-9.]+)", image.environment.get(f"{_REQUIRE}CUDA", ""))
+    match = re.search(r"(?:^|\s)cuda>=([0-9.]+)", requirement)
     return release(match[1]) if match else ()
 
 

@@ -83,6 +83,17 @@ def test_code_runs_on_gpus_as_recorded(row: dict[str, Any]) -> None:
             image(NVIDIA_REQUIRE_CUDA="cuda>=13.0"), OLD._replace(compares=False), (),
             {"IMAGE_NEEDS_DRIVER": "a driver for CUDA 13.0"}, id="an older major version",
         ),
+        *(
+            pytest.param(
+                image(CUDA_VERSION="13.0.2", NVIDIA_REQUIRE_CUDA="cuda>=9.0"),
+                OLD._replace(compares=compares), (), {}, id=f"it brings cuda-compat, {compares}",
+            )
+            for compares in (True, False)
+        ),
+        pytest.param(
+            image(CUDA_VERSION="13.0.2", NVIDIA_DISABLE_REQUIRE="1"), OLD, (), {},
+            id="told not to compare with its version of CUDA",
+        ),
         pytest.param(
             image(CUDA_VERSION="13.0.2"), OLD._replace(compares=False), (),
             {"IMAGE_NEEDS_DRIVER": "a driver for CUDA 13.0"}, id="its version of CUDA",
