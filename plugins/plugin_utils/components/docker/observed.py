@@ -84,7 +84,6 @@ class Docker(Program):
     live_restore: bool | None
     data_root: str | None
     storage_driver: str | None
-    containers: list[containers.Running]
     made_with: dict[str, list[str]]
     interrupted: list[containers.Container]
     record_error: str | None
@@ -94,6 +93,7 @@ class Docker(Program):
     rootless: list[str]
     cri_dockerd: CriDockerd
     v1: containers.V1
+    containers: list[containers.Running]
     cgroup_driver: str | None
     cdi_enabled: bool | None
 
