@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from metal_lab import faults, laboratory, nodes, scenes
+from metal_lab import faults, laboratory, nodes, registry, registry_faults, scenes
 from metal_lab.cache import CACHE, console, say
 from metal_lab.description import DEFAULT, MACHINES, SYSTEMS, read
 from metal_lab.parts import OF_ENGINE, PARTS
@@ -70,6 +70,7 @@ Described = Annotated[
     Path, typer.Argument(help="A YAML file with the nodes.", show_default="2 nodes with 4 P100")
 ]
 NodeName = Annotated[str, typer.Argument(help="The name of a node, as in `lab status`.")]
+NodeOrRegistry = Annotated[str, typer.Argument(help=f"The name of a node, or `{registry.NAME}`.")]
 # Commands that build, start or break something: Docker, debootstrap and mounts need root.
 NEEDS_ROOT = {"up", "down", "build", "fault", "scene", "status"}
 KEPT_ENVIRONMENT = (
@@ -187,14 +188,17 @@ def facts(name: Name = "default") -> None:
 
 
 @app.command(context_settings=PASS_THROUGH)
-def fault(context: typer.Context, node: NodeName, fault: str, name: Name = "default") -> None:
-    """Inject a fault into a node.
+def fault(context: typer.Context, node: NodeOrRegistry, fault: str, name: Name = "default") -> None:
+    """Inject a fault into a node, or into the registry.
 
-    `lab fault NODE list` lists the faults with their arguments.
+    `lab fault NODE list` and `lab fault registry list` list the faults with their arguments.
     """
     state = existing(name)
-    nodes.address(state, node)  # exits with the names of the nodes if `node` is not one
-    output = faults.inject(state, node, fault, context.args)
+    if node == registry.NAME:
+        output = registry_faults.inject(state, fault, context.args)
+    else:
+        nodes.address(state, node)  # exits with the names of the nodes if `node` is not one
+        output = faults.inject(state, node, fault, context.args)
     say(output or f"{node}: {shlex.join([fault, *context.args])}")
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from metal_lab.cache import FILES
-from metal_lab.parts import OF_ENGINE, PARTS
+from metal_lab.parts import IMAGES, LOADED, OF_ENGINE, PARTS, REGISTRY
 
 DEFAULT = FILES / "default.yml"
 DEFAULT_INVENTORY = FILES / "inventory.yml.j2"
@@ -43,6 +43,7 @@ class Node(NamedTuple):
     os: str  # one of SYSTEMS
     machine: str  # a file of MACHINES, without suffix
     engine: str = "containerd"  # of its kubelet: a key of parts.OF_ENGINE
+    images: str = LOADED  # one of parts.IMAGES
     kernel: str = ""  # the simulated kernel that it runs: a key of `kernels`; empty: this machine's
     scenes: tuple[str, ...] = ()  # set up once the node is Ready, in this order
     faults: tuple[str, ...] = ()  # injected after that, in this order
@@ -132,6 +133,7 @@ def _description(
             if node.os != "debian12":
                 raise SystemExit(f"{path}: {node.name}: only nodes with debian12 have a kernel")
     wanted = {*description.parts, *(OF_ENGINE[node.engine] for node in description.nodes)}
+    wanted |= {REGISTRY for node in description.nodes if node.images != LOADED}
     return description._replace(parts=tuple(part for part in PARTS if part in wanted))
 
 
@@ -141,8 +143,11 @@ def _node(path: Path, **item: Any) -> Node:
         (node.os, SYSTEMS, "os"),
         (node.machine, [file.stem for file in MACHINES.glob("*.yml")], "machine"),
         (node.engine, OF_ENGINE, "engine"),
+        (node.images, IMAGES, "images"),
     ):
         _known(path, f"{node.name}: {what}", value, known)
+    if node.name == REGISTRY:
+        raise SystemExit(f"{path}: {node.name}: `lab fault` has another use for this name")
     if node.os not in SUITES and node.engine != "containerd":
         raise SystemExit(f"{path}: {node.name}: a node with {node.os} has the engine containerd")
     if node.engine == "crio" and node.os != "debian13":

@@ -21,6 +21,7 @@ from metal_lab import (
     node_image,
     nodes,
     pod_images,
+    registry,
     rpm_mirror,
     ubuntu,
     versions,
@@ -67,6 +68,7 @@ def collect(
             },
             "files": _files(url, published),
         },
+        "registry": registry.facts(state),
         "parts": list(description.parts),
         "drivers": list(description.drivers),
         "versions": {
@@ -102,6 +104,7 @@ def _node(state: State, node: Node) -> dict[str, Any]:
         "machine": node.machine,
         "gpus": gpus(node),
         "engine": node_image.program(node.engine),
+        "images": node.images,
         "cgroup_driver": nodes.cgroup_driver(node),
         "scenes": list(node.scenes),
         "vars": dict(node.vars),

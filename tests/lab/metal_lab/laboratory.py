@@ -36,6 +36,8 @@ from metal_lab import (
     pod_images,
     programs,
     records,
+    registry,
+    registry_content,
     rpm_mirror,
     rpm_packages,
     runfiles,
@@ -56,6 +58,8 @@ class Built(NamedTuple):
 
     programs: Path  # of the control plane, and kubectl
     images: Path
+    registry: Path | None  # folder of its program
+    registry_content: Path | None
     mirror: Path
     fingerprint: str
     node_images: dict[tuple[str, str], str]  # os and engine → Docker image
@@ -107,9 +111,13 @@ def prepare(description: Description) -> Built:
         of_system = [ubuntu.installed(system)] if system in UBUNTU else []
         return [folders[name][1] for name in (*of_engine.get(engine, ()), "kubelet", *of_system)]
 
+    images = pod_images.build(real.get("device-plugin"))
+    program = real.get(registry.NAME)
     return Built(
         programs=real["kubernetes"],
-        images=pod_images.build(real.get("device-plugin")),
+        images=images,
+        registry=program,
+        registry_content=registry_content.build(program, images) if program else None,
         mirror=built("mirror", key, "the mirror", publish),
         fingerprint=fingerprint,
         node_images={
@@ -178,6 +186,8 @@ def _start(state: State, description: Description, made: Built) -> None:
         logs / "mirror.log",
     )
     state.save()
+    if made.registry and made.registry_content:
+        registry.run(state, made.registry, made.registry_content)
     control_plane.run(state, made.programs)
 
     say(f"booting {', '.join(node.name for node in description.nodes)}")

@@ -15,11 +15,12 @@ from typing import Any
 
 import jinja2
 
-from metal_lab import pki, ubuntu
+from metal_lab import pki, registry, ubuntu
 from metal_lab.cache import FILES
 from metal_lab.control_plane import server
 from metal_lab.description import UBUNTU, Node, machine
 from metal_lab.host import can_lower_oom_score, cgroup_version
+from metal_lab.parts import BUSYBOX, LOADED
 from metal_lab.pod_images import PAUSE_IMAGE
 from metal_lab.silicon.machine import machine_json
 from metal_lab.state import State
@@ -31,6 +32,9 @@ DATA = {
     "docker": ("/var/lib/containerd", "/var/lib/docker", "/srv/docker"),
     "crio": ("/var/lib/containers",),
 }
+
+IMAGES = "/usr/local/lib/metal-lab/images"  # the archives that load-images finds
+BEFORE = ("busybox.tar", "default-pause.tar", "pause.tar")  # of pods that run before any pull
 
 RUNC = ("/usr/bin/runc", "/usr/sbin/runc")  # of Docker's package, or of Debian's
 
@@ -114,7 +118,12 @@ def start(
         "--tmpfs=/run",
         "--tmpfs=/tmp:exec",
         *(f"--volume={path}" for path in (*DATA[node.engine], "/var/lib/kubelet")),
-        f"--volume={images}:/usr/local/lib/metal-lab/images:ro",
+        # Unlike --volume, this refuses a source that does not exist.
+        *(
+            f"--mount=type=bind,source={images / name},target={IMAGES}/{name},readonly"
+            for name in _archives(node)
+        ),
+        *_names(state, node),
         "--stop-signal=SIGRTMIN+3",
     ]
     if cgroup_version() == 1:
@@ -127,6 +136,23 @@ def start(
     docker("cp", "-", f"{container}:/", stdin=_archive(files))
     docker("start", container)
     return _address(state.gateway, number)
+
+
+def _archives(node: Node) -> tuple[str, ...]:
+    """Return the archives of images that a node gets; an empty name is the folder with all."""
+    if node.images == LOADED:
+        return ("",)
+    return BEFORE if node.images == BUSYBOX else ()
+
+
+def _names(state: State, node: Node) -> list[str]:
+    """Return the options that let a node with Docker find the registry by upstream's names.
+
+    Docker has mirrors of docker.io alone. Its users let their network answer for the others.
+    """
+    if node.engine != "docker" or node.images == LOADED:
+        return []
+    return [f"--add-host={host}:{state.gateway}" for host in registry.hosts(state)]
 
 
 def _address(gateway: str, number: int) -> str:

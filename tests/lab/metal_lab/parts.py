@@ -21,6 +21,7 @@ CONTAINER_TOOLKIT, DEVICE_PLUGIN = "container-toolkit", "device-plugin"
 DEBIAN_DRIVER = "debian-driver"
 UPDATES = "updates"
 RUN_FILES = "run-files"
+REGISTRY = "registry"
 
 PARTS = {
     CONTAINERD: Part("containerd.io, in Docker's repository", ("containerd", "runc")),
@@ -40,6 +41,7 @@ PARTS = {
         "Debian's repository",
         (),
     ),
+    REGISTRY: Part("a registry with the images of the pods", ("registry",)),
     UPDATES: Part(
         "empty packages: newer ones of NVIDIA's and Docker's, and an older container toolkit in "
         "the repositories of the driver",
@@ -55,6 +57,11 @@ OF_ENGINE = {
     "docker": CRI_DOCKERD,
     "crio": CRIO,
 }
+
+# Where the engine of a node has the images of pods from.
+LOADED = "loaded"  # the laboratory loads them into the engine
+BUSYBOX = "busybox"  # that of an admin's pods is loaded, and the others come from the registry
+IMAGES = (LOADED, BUSYBOX, REGISTRY)
 
 
 def programs(parts: Collection[str]) -> tuple[str, ...]:

@@ -61,9 +61,11 @@ class Authority:
         self.certificate = certificate.public_bytes(serialization.Encoding.PEM)
 
     def _builder(
-        self, subject: x509.Name, public_key: ec.EllipticCurvePublicKey
+        self, subject: x509.Name, public_key: ec.EllipticCurvePublicKey, *, expired: bool = False
     ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
+        if expired:
+            now -= LIFETIME + datetime.timedelta(days=1)
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -79,13 +81,23 @@ class Authority:
             )
         )
 
-    def issue(self, common_name: str, organisation: str = "", hosts: Sequence[str] = ()) -> Pair:
-        """Issue a client certificate. With `hosts`, it is also a server certificate."""
+    def issue(
+        self,
+        common_name: str,
+        organisation: str = "",
+        hosts: Sequence[str] = (),
+        *,
+        expired: bool = False,
+    ) -> Pair:
+        """Issue a client certificate. With `hosts`, it is also a server certificate.
+
+        With `expired`, it was valid until yesterday.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
-        builder = self._builder(_name(common_name, organisation), key.public_key()).add_extension(
-            _usage(certificate_sign=False), critical=True
-        )
+        builder = self._builder(
+            _name(common_name, organisation), key.public_key(), expired=expired
+        ).add_extension(_usage(certificate_sign=False), critical=True)
         if hosts:
             uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
             builder = builder.add_extension(

@@ -28,6 +28,7 @@ from metal_lab.versions import (
     KUBERNETES,
     KUBERNETES_MINOR,
     MOBY,
+    REGISTRY,
     RUNC,
 )
 
@@ -148,6 +149,13 @@ PROGRAMS = {
         ldflags=f"-X github.com/NVIDIA/k8s-device-plugin/internal/info.version=v{DEVICE_PLUGIN}",
         cgo=True,
         cgo_ldflags=LAZY_NVML,
+    ),
+    "registry": Program(
+        f"the registry of the distribution project {REGISTRY} (3 minutes)",
+        _commands("github.com/distribution/distribution/v3", "registry"),
+        module="github.com/distribution/distribution/v3",
+        version=REGISTRY,
+        ldflags=f"-X github.com/distribution/distribution/v3/version.version=v{REGISTRY}",
     ),
 }
 

@@ -29,6 +29,8 @@ class State:
     description: str = ""  # digest of the description and of all parts
     programs: str = ""  # folder of the control plane's programs and kubectl
     scenes: str = ""  # folder of the scenes
+    registry: str = ""  # folder of its program; empty: there is none
+    registry_content: str = ""  # folder with what it serves in a new laboratory
 
     @property
     def folder(self) -> Path:

@@ -15,6 +15,7 @@ CRI_DOCKERD = "0.4.3"
 CRIO = "1.36.3"
 CONTAINER_TOOLKIT = "1.20.1"
 DEVICE_PLUGIN = "0.19.3"
+REGISTRY = "3.1.1"
 SUBNET_MANAGER = "2025.10.14"  # nvlsm, which has worked with this branch of the driver
 
 # Of the part "run-files": an article of 2018 installs it.

@@ -34,6 +34,10 @@ def described(tmp_path):
         pytest.param(GOOD.replace("debian12", "plan9"), "os 'plan9' is not one of", id="os"),
         pytest.param(GOOD.replace("p100x4", "p100x5"), "machine 'p100x5' is not", id="machine"),
         pytest.param(GOOD[:-2] + ", engine: podman}", "engine 'podman' is not", id="engine"),
+        pytest.param(GOOD[:-2] + ", images: none}", "images 'none' is not one of", id="images"),
+        pytest.param(
+            GOOD.replace("gpu-1", "registry"), "`lab fault` has another use", id="name-of-registry"
+        ),
         pytest.param(
             GOOD.replace("debian12", "rocky9")[:-2] + ", engine: docker}",
             "gpu-1: a node with rocky9 has the engine containerd",
@@ -67,6 +71,7 @@ def test_read_names_the_file_and_the_reason(tmp_path, described, text, message):
 def test_node_has_defaults(described):
     (node,) = described(GOOD[:-2] + ", vars: {some: thing}}").nodes
     assert (node.engine, node.scenes, node.faults) == ("containerd", (), ())
+    assert node.images == "loaded"
     assert node.vars == {"some": "thing"}
 
 
@@ -88,6 +93,12 @@ def test_paths_are_relative_to_the_file(tmp_path, described):
         pytest.param("containerd", "", ["kubernetes", "containerd", "runc"], id="containerd"),
         pytest.param("docker", "", ["kubernetes", "cri-dockerd"], id="docker"),
         pytest.param("crio", "", ["kubernetes", "cri-o", "runc"], id="crio"),
+        pytest.param(
+            "debian-containerd, images: registry", "", ["kubernetes", "registry"], id="registry"
+        ),
+        pytest.param(
+            "debian-containerd, images: busybox", "", ["kubernetes", "registry"], id="busybox"
+        ),
         pytest.param(
             "docker",
             "parts: [docker]\n",
