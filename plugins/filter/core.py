@@ -38,6 +38,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import drain
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import content
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
@@ -90,6 +91,18 @@ def leaks_of_docker(output: str, host: str) -> dict[str, list[Any]]:
     }
 
 
+def registry_document(hosts: Any, target: Any, path: str) -> dict[str, object]:
+    return content.document(plain(hosts), plain(target), path)
+
+
+def registry_certificate(hosts: Any, target: Any, path: str, created: Any) -> str:
+    return content.certificate(plain(hosts), plain(target), path, created)
+
+
+def registry_questions(hosts: Any, target: Any) -> list[dict[str, object]]:
+    return content.questions(plain(hosts), plain(target))
+
+
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "judge_fabric": judge_fabric,
     "keeping": labels.keeping,
@@ -102,6 +115,9 @@ _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "permissions": permissions.needed,
     "plan_device_plugin": plan_device_plugin,
     "plan_teardown": plan_teardown,
+    "registry_certificate": registry_certificate,
+    "registry_document": registry_document,
+    "registry_questions": registry_questions,
     "rollout": rollout.rollout,
     "stopped": report.stopped,
     "unlabelling": labels.unlabelling,

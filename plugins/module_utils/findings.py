@@ -702,6 +702,80 @@ TOOLKIT_TOO_OLD (refusal): the role needs container toolkit {expected} or newer,
 Remedy: update the packages yourself; or remove the hold (`apt-mark unhold`, `dnf versionlock
   delete`), and run again
 
+REGISTRY_UNSUPPORTED (refusal): {engine} does not have what registries_hosts asks for {registry}:
+  {reason}
+Remedy: change the item for {registry}; docs/registries.md has what each engine can do
+
+REGISTRY_CONFLICT (refusal): {path} has mirrors or certificates of {found}; beside the folder of
+  hosts.toml files, containerd would not load its CRI plugin
+Remedy: add these to registries_hosts, remove their tables from {path}, and run again
+
+REGISTRY_PATH_UNSET (refusal): the containerd of {name} reads no folder of hosts.toml files, and
+  {name} generates {path}
+Remedy: add a drop-in with `config_path = "{folder}"` in the table registry of the CRI plugin, wait
+  until {name} has applied it, and run again
+
+REGISTRY_PATHS_UNREAD (refusal): {path} has the config_path {found}, of which containerd {version}
+  reads nothing: its transfer service takes the list for the name of one folder
+Remedy: set config_path to one folder, and move the others into it; or set `use_local_image_pull =
+  true` in the images table of the CRI plugin
+
+REGISTRY_TAKEN (refusal): {path} has other values than registries_hosts: {keys}
+Remedy: remove these keys from {path}, or change registries_hosts to their values
+
+REGISTRY_FILE_READABLE (refusal): {path} has mode {mode}, so users of the node could read the login
+  in it
+Remedy: run `chmod 600 {path}` on the node
+
+REGISTRY_FOLDER_TAKEN (refusal): {folder} has {files}; containerd ignores these files once the
+  folder has a hosts.toml
+Remedy: set their content as ca, client_certificate and client_key of the registry in
+  registries_hosts, and remove the files
+
+REGISTRY_LOGIN_HELPER (refusal): {path} gives the logins of {registries} to a program, so Docker
+  would not read a login there
+Remedy: remove credsStore or the entries of credHelpers from {path}, or remove username and password
+  from registries_hosts and log in with the program
+
+REGISTRIES_RESTART (refusal): {name} reads {path} only when it starts, and a restart of {unit} is
+  not permitted
+Remedy: set `registries_restart_ok: true`; the restart also restarts the kubelet of the node, and
+  its pods keep running
+
+REGISTRIES_RESTART_DUE (notice): {engine} keeps the former settings of registries until its next
+  start
+Remedy: run `systemctl restart {unit}` when its containers may stop
+
+REGISTRY_UNREACHABLE (failure): the node cannot use {what}: {error}
+Remedy: run `curl -v` with its address on the node; correct the address in registries_hosts, the
+  name service or the firewall; if the node needs a proxy for it, set `registries_check: false`
+
+REGISTRY_UNTRUSTED (failure): the node does not trust the certificate of {what}{issuer}: {error}
+Remedy: set ca in registries_hosts to the certificate of that CA, and use a name of the server that
+  its certificate has
+
+REGISTRY_CERTIFICATE_EXPIRED (failure): the certificate of {what} is not valid now: {error}
+Remedy: renew the certificate of the registry; if it is valid, compare `date` on the node
+
+REGISTRY_LOGIN_REFUSED (failure): {what} refuses the login: {error}
+Remedy: correct username and password, or client_certificate and client_key, in registries_hosts, or
+  the pull secret of the pod
+
+REGISTRY_LOGIN_MISSING (failure): {what} needs a login, and there is none: {error}
+Remedy: set username and password in registries_hosts, or give the pod a pull secret
+
+REGISTRY_TOKEN_ONLY (failure): {what} accepts the login only at its service of tokens; containerd
+  sends the login of a mirror in a header, and asks for no token
+Remedy: allow pulls without a login at the mirror, or allow Basic authentication there
+
+IMAGE_PLATFORM_MISSING (failure): {what} has no image for the architecture of the node: {error}
+Remedy: copy the image for all architectures to the registry (`skopeo copy --all`), or set {setting}
+  to another image
+
+IMAGE_DIGEST_DIFFERS (failure): the node gets other content than {what} has by its digest: {error}
+Remedy: delete the image from the mirror, and copy it there again; a proxy on the way that changes
+  content has the same effect
+
 # --- packages -------------------------------------------------------------------------------------
 
 PACKAGE_MANAGER_BUSY (notice): {command} (process {pid}) holds the package manager's lock; the run

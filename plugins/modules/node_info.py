@@ -1316,6 +1316,14 @@ gpu_node:
                 the default of the type), C(systemd_cgroup) and C(base_runtime_spec) (empty for
                 containerd's own).
               type: dict
+            registry:
+              description: >-
+                Where its CRI plugin looks for the settings of registries, with C(folders) (of
+                C(hosts.toml) files; empty for the default of the version), C(mirrors) (registries
+                with mirrors in its own configuration), C(tls) (servers with certificates there) and
+                C(reads_lists) (whether it looks into several folders, or takes their list for one
+                name).
+              type: dict
             registry_conflict:
               description: >-
                 Whether its configuration has C(mirrors) and C(config_path) of the registry. Its CRI
@@ -1593,6 +1601,9 @@ gpu_node:
                 (its condition of this name) and C(error) (why the file cannot be edited).
               type: list
               elements: dict
+            auth_file:
+              description: The file with logins of registries. V(null) without one.
+              type: str
             openshift:
               description: What shows that it is a part of OpenShift. V(null) if nothing does.
               type: str
@@ -1631,6 +1642,7 @@ gpu_node:
               binary: ""
               systemd_cgroup: true
               base_runtime_spec: ""
+          registry: {folders: [/etc/containerd/certs.d], mirrors: [], tls: [], reads_lists: false}
           registry_conflict: false
           missing_specs: []
         docker:
@@ -1740,6 +1752,7 @@ gpu_node:
           cdi_dirs: [/etc/cdi, /var/run/cdi]
           hooks_dirs: [/usr/share/containers/oci/hooks.d]
           hooks: []
+          auth_file: null
           openshift: null
     kubelet:
       description: The kubelet.
@@ -2018,6 +2031,46 @@ gpu_node:
                 version: 580.178.04-1
                 before: null
             error: null
+    registries:
+      description: >-
+        The files in which container engines keep registries, mirrors and logins. Their values are
+        there as hashes with a key that each run makes anew, so only one run can compare them.
+      type: dict
+      contains:
+        files:
+          description: >-
+            The files by path, with C(mode), C(error), C(obstacle) (why it cannot be edited),
+            C(values) (hashes by key path), C(items) (hashes of items of lists, by key path),
+            C(ours) (key paths of values of the role C(registries) that are still there),
+            C(our_items) (items of lists, likewise) and C(helpers) (registries whose logins a
+            program has; C(*) for all).
+          type: dict
+        certificates:
+          description: Hashes of the certificates and keys that the role has written, by path.
+          type: dict
+        created:
+          description: Folders that the role has made for them.
+          type: list
+          elements: str
+        folders:
+          description: Folders of registries, with the names in them.
+          type: dict
+        unread:
+          description: Files of the role that their engine has not read since its start.
+          type: list
+          elements: str
+        prefixes:
+          description: Names that CRI-O has settings for, with the file of the admin.
+          type: dict
+      sample:
+        files: {}
+        certificates: {}
+        created: []
+        folders:
+          /etc/containerd: [certs.d, config.toml]
+          /etc/containerd/certs.d: []
+        unread: []
+        prefixes: {}
     signed_modules:
       description: >-
         The package of Ubuntu's signed modules that the newest installed kernel lacks. V(null) if it

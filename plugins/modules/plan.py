@@ -35,6 +35,7 @@ options:
       - containerd
       - docker_ce
       - crio
+      - registries
       - nvidia_container_runtime
       - kubelet_device_plugins
   prove:
@@ -113,6 +114,7 @@ ROLES = [
     "containerd",
     "docker_ce",
     "crio",
+    "registries",
     "nvidia_container_runtime",
     "kubelet_device_plugins",
 ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     causes,
     pod_status,
+    pull_causes,
     scheduling,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause, Subject
@@ -88,8 +89,10 @@ def find_cause(facts: Facts) -> Cause | None:
         return Cause("POD_NOT_ADMITTED", evidence)
     if verdict.reason in pod_status.NO_IMAGE:
         setting = image_setting(facts.template.level, verdict.container)
-        evidence = {"error": causes.quote(_pull_error(facts)), "setting": setting}
-        return Cause("SMOKE_IMAGE_UNAVAILABLE", evidence)
+        error = _pull_error(facts)
+        evidence = {"error": causes.quote(error), "setting": setting}
+        known = pull_causes.of_pull(error, facts.template.image_of(name), setting)
+        return known or Cause("SMOKE_IMAGE_UNAVAILABLE", evidence)
     unscheduled = pod_status.unscheduled({"status": verdict.status})
     if unscheduled is not None:
         return _of_scheduler(unscheduled, facts, subject)

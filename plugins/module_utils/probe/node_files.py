@@ -35,6 +35,16 @@ class NodeFiles:
         found = os.path.realpath(self._on_disk(path))
         return found[len(prefix) :] if found.startswith(f"{prefix}/") else found
 
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(self._on_disk(path))
+
+    def mode(self, path: str) -> str | None:
+        """Return the mode of a file in four digits; None if it is absent."""
+        try:
+            return f"{stat.S_IMODE(self._on_disk(path).stat().st_mode):04o}"
+        except OSError:
+            return None
+
     def find(self, pattern: str) -> list[str]:
         """Return the paths that match a shell pattern, sorted."""
         prefix = str(self._root).rstrip("/")

@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.components import 
     ours,
     packages,
     platform,
+    registries,
     signed_modules,
 )
 
@@ -40,6 +41,8 @@ PROBES: dict[str, Probe] = {
     "containerd": containerd.PROBE,
     "docker": docker.PROBE,
     "crio": crio.PROBE,
+    # After the engines, whose files name others.
+    "registries": registries.PROBE,
     "kubelet": kubelet.PROBE,
     "packages": packages.PROBE,
     "ours": ours.PROBE,

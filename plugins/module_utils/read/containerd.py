@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
     flag,
+    number,
     section,
     sections,
     text,
@@ -37,6 +38,8 @@ CRI_SECTIONS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cr
 _IMAGES = "io.containerd.cri.v1.images"
 # Disabling any of these disables CRI.
 _CRI_PLUGINS = {*CRI_SECTIONS, _IMAGES}
+# Since this version, the transfer service pulls images, with this many downloads at once.
+_TRANSFERS, _DOWNLOADS = (2, 1), 3
 _CDI_ALWAYS = (2, 0)  # since this version, CDI is enabled by default
 # `config dump` of these versions leaves out what a file of version 1 or 2 sets; `migrate` does not.
 _DUMP_IS_BLIND = ((2, 0), (2, 0, 7))
@@ -57,6 +60,18 @@ class Runtime(TypedDict):
     base_runtime_spec: str  # a file with the defaults of containers; empty: the engine's own
 
 
+class Registry(TypedDict):
+    """Where the CRI plugin looks for the settings of registries."""
+
+    folders: list[str]  # of hosts.toml files; empty: the default of the version
+    mirrors: list[str]  # registries with mirrors in this file, which forbid folders
+    tls: list[str]  # servers with certificates in this file, likewise
+    reads_lists: bool  # whether several folders are looked at, or taken for one name
+
+
+NO_REGISTRY: Registry = {"folders": [], "mirrors": [], "tls": [], "reads_lists": True}
+
+
 class Effective(NamedTuple):
     """The settings that result from all configuration files."""
 
@@ -65,6 +80,7 @@ class Effective(NamedTuple):
     cdi_enabled: bool
     default_runtime: str | None
     runtimes: dict[str, Runtime]
+    registry: Registry = NO_REGISTRY
     registry_conflict: bool = False  # the CRI plugin does not load with this
 
 
@@ -85,7 +101,32 @@ def parse_effective(dump: Mapping[str, object], version: str) -> Effective:
             name: _parse_runtime(runtime)
             for name, runtime in sections(cri, "containerd", "runtimes").items()
         },
+        registry={
+            "folders": [one for one in (text(registry, "config_path") or "").split(":") if one],
+            "mirrors": [*sections(registry, "mirrors")],
+            "tls": [
+                host for host, one in sections(registry, "configs").items() if section(one, "tls")
+            ],
+            "reads_lists": release(version) < _TRANSFERS or _pulls_itself(plugins, registry),
+        },
         registry_conflict=bool(text(registry, "config_path") and sections(registry, "mirrors")),
+    )
+
+
+def _pulls_itself(plugins: Mapping[str, object], registry: Mapping[str, object]) -> bool:
+    """Return whether the CRI plugin pulls images, and not the transfer service.
+
+    Settings that the service does not have let the plugin pull.
+    Source: containerd v2.4.2, internal/cri/config/config.go, CheckLocalImagePullConfigs.
+    """
+    images = section(plugins, _IMAGES)
+    switches = ("use_local_image_pull", "discard_unpacked_layers", "image_pull_with_sync_fs")
+    at_once = number(images, "max_concurrent_downloads")
+    return (
+        any(flag(images, name) for name in switches)
+        or flag(images, "disable_snapshot_annotations") is False
+        or at_once not in (None, _DOWNLOADS)
+        or any(sections(registry, name) for name in ("mirrors", "configs", "auths"))
     )
 
 

@@ -58,6 +58,7 @@ class Effective(NamedTuple):
     cdi_dirs: list[str]
     hooks_dirs: list[str]
     monitor: str | None  # of every runtime; an old setting, which Kubespray still writes
+    auth_file: str | None = None  # with the logins of registries
 
 
 def reading_order(paths: Iterable[str]) -> list[str]:
@@ -69,11 +70,13 @@ def parse_effective(documents: Iterable[Mapping[str, object]]) -> Effective:
     """Merge the runtimes of configuration files, in the order given."""
     default: str | None = None
     monitor: str | None = None
+    auth_file: str | None = None
     runtimes: dict[str, Runtime] = {}
     cdi_dirs, hooks_dirs = [*CDI], [*HOOKS[:1]]
     for document in documents:
         default = text(document, "crio", "runtime", "default_runtime") or default
         monitor = text(document, "crio", "runtime", "conmon") or monitor
+        auth_file = text(document, "crio", "image", "global_auth_file") or auth_file
         cdi_dirs = texts(document, "crio", "runtime", "cdi_spec_dirs") or cdi_dirs
         hooks_dirs = texts(document, "crio", "runtime", "hooks_dir") or hooks_dirs
         for name, runtime in sections(document, "crio", "runtime", "runtimes").items():
@@ -85,7 +88,7 @@ def parse_effective(documents: Iterable[Mapping[str, object]]) -> Effective:
                 "monitor_cgroup": text(runtime, "monitor_cgroup"),
                 "annotations": texts(runtime, "allowed_annotations"),
             }
-    return Effective(default, runtimes, cdi_dirs, hooks_dirs, monitor)
+    return Effective(default, runtimes, cdi_dirs, hooks_dirs, monitor, auth_file)
 
 
 def mentioned_hooks_dirs(configuration: str) -> list[str]:

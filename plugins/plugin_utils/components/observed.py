@@ -31,6 +31,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.packages impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
     observed as platform,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import (
+    observed as registries,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.signed_modules import (
     observed as signed_modules,
 )
@@ -48,6 +51,7 @@ class Node(
     kernel_log.Observed,
     container_toolkit.Observed,
     kubelet.Observed,
+    registries.Observed,
     packages.Observed,
     ours.Observed,
     signed_modules.Observed,

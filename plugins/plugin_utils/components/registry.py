@@ -27,6 +27,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
     plan as platform,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import (
+    plan as registries,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 
 Planner = Callable[[Node, Mapping[str, object]], PlanResult]
@@ -38,6 +41,7 @@ _PLANNERS = {
     "containerd": containerd.plan,
     "docker_ce": docker.plan,
     "crio": crio.plan,
+    "registries": registries.plan,
     "nvidia_container_runtime": container_toolkit.plan,
     "kubelet_device_plugins": kubelet.plan,
 }

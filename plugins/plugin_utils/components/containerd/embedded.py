@@ -71,7 +71,7 @@ def register_runtime(
 ) -> None:
     """Plan the drop-in, if one is needed, and the restart."""
     engine = node["engines"]["containerd"]
-    plan.data |= {"distribution": _restarted(node, home), "config": None, "change": None}
+    plan.data |= {"distribution": restarted(node, home), "config": None, "change": None}
     refuse_config(plan, node)
     refuse_unknown(plan, node)
     version = known_version(plan, engines.CONTAINERD, engine)
@@ -110,7 +110,8 @@ def register_runtime(
     _plan_restart(plan, home, desired, restart)
 
 
-def _restarted(node: Node, home: Home) -> Restarted:
+def restarted(node: Node, home: Home) -> Restarted:
+    """Return what the tasks need to know to restart a distribution."""
     return {
         "name": home["name"],
         "unit": home["unit"],
@@ -201,7 +202,7 @@ def _plan_restart(
 
 def unregister_runtime(plan: Plan[Data], node: Node, home: Home, edits: list[str]) -> None:
     """Plan what follows from the removal of our drop-in."""
-    plan.data["distribution"] = _restarted(node, home)
+    plan.data["distribution"] = restarted(node, home)
     if edits and node["engines"]["containerd"]["running"] and _applies_itself(home):
         plan.step(AWAIT, f"{home['name']} watches {home['watched']}")
 

@@ -65,6 +65,7 @@ class Containerd(Program):
     cdi_enabled: bool | None
     default_runtime: str | None
     runtimes: dict[str, containerd.Runtime]
+    registry: containerd.Registry
     registry_conflict: bool
     missing_specs: list[str]
 
@@ -147,6 +148,7 @@ def _containerd(raw: Raw) -> Containerd:
         "cdi_enabled": effective.cdi_enabled if effective else None,
         "default_runtime": effective.default_runtime if effective else None,
         "runtimes": effective.runtimes if effective else {},
+        "registry": effective.registry if effective else containerd.NO_REGISTRY,
         "registry_conflict": effective.registry_conflict if effective else False,
         "missing_specs": [
             f"{one['base_runtime_spec']} of the runtime {name}"

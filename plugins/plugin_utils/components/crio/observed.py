@@ -60,6 +60,7 @@ class Crio(Program):
     cdi_dirs: list[str]
     hooks_dirs: list[str]
     hooks: list[Hook]
+    auth_file: str | None  # with the logins of registries
     openshift: str | None  # what shows that it is a part of OpenShift
 
 
@@ -103,6 +104,7 @@ def _crio(raw: Raw) -> Crio:
         "cdi_dirs": effective.cdi_dirs,
         "hooks_dirs": effective.hooks_dirs,
         "hooks": _hooks(raw, effective.hooks_dirs),
+        "auth_file": effective.auth_file,
         "openshift": _openshift(raw),
     }
 

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TypedDict, cast
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import packages
+from ansible_collections.metal.gpu.plugins.module_utils.read import packages, registries
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history as document_history
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.history import Change
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_json
+
+_OF_REGISTRIES = f"metal.gpu.{registries.ROLE}"
 
 
 class Edit(TypedDict):
@@ -74,11 +76,13 @@ def observe(raw: Raw) -> Observed:
 def _edit(raw: Raw, history: str) -> Edit:
     """Return the edited file, the actor and the changed values."""
     path, actor = raw.histories[history]
+    # Of these, the former values can be logins.
+    is_secret = actor == _OF_REGISTRIES
     summary = document_history.summarize(path, raw.texts[history], raw.texts.get(path))
     return {
         "path": path,
         "actor": actor,
-        "changes": list(summary.changes),
+        "changes": [] if is_secret else list(summary.changes),
         "untouched": summary.untouched,
         "error": f"{history}: {summary.error}" if summary.error else None,
     }

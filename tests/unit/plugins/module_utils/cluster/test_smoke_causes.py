@@ -99,6 +99,17 @@ DNS = {"type": "Warning", "reason": "DNSConfigForming", "message": "Nameserver l
             "verify_smoke_image", id="image",
         ),
         pytest.param(
+            facts(judged("no_image")._replace(message="tls: failed to verify certificate: x509: "
+                "certificate signed by unknown authority")), "REGISTRY_UNTRUSTED",
+            "the registry of ", "set ca in registries_hosts", id="CA of a registry",
+        ),
+        pytest.param(
+            facts(judged("no_image"), READY, "", {"type": "Warning", "reason": "Failed",
+                "message": 'Failed to pull image "x": no match for platform in manifest'}),
+            "IMAGE_PLATFORM_MISSING", "no image for the architecture of the node",
+            "verify_smoke_image", id="image of another architecture",
+        ),
+        pytest.param(
             facts(judged("no_cdi_device")), "CDI_UNRESOLVABLE", "nvidia.com/gpu=0",
             "nvidia-ctk cdi list", id="CDI",
         ),

@@ -10,6 +10,7 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.registry import PROBES
+from ansible_collections.metal.gpu.plugins.module_utils.read import registries
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
 
 WRITERS = {path: role for probe in PROBES.values() for path, role in probe.own_files.items()}
@@ -73,7 +74,15 @@ def test_every_block_that_a_role_writes_is_known():
         if "ansible.builtin.blockinfile" in task
     ]
     written = [role for role, block in blocks if block.get("state") != "absent"]
-    assert set(written) == set(WRITERS.values())
+    # The names of these files have the names of registries, so their component looks for them.
+    assert set(written) == {*WRITERS.values(), registries.ROLE}
+
+
+def test_the_role_registries_writes_the_mark_that_is_looked_for():
+    variables = yaml.safe_load((ROLES / registries.ROLE / "vars" / "main.yml").read_text())
+    begin, end = (variables["__registries_marker"].format(mark=one) for one in ("BEGIN", "END"))
+    text = f"{begin}\n{registries.CREATED}/etc/x\n{end}\n"
+    assert own_files.parse_block(text, registries.ROLE) == [f"{registries.CREATED}/etc/x"]
 
 
 BEGIN, END = block("nvidia_driver").splitlines()

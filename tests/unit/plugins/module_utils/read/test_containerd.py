@@ -14,6 +14,7 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import recordin
 RUNC = Runtime(type="io.containerd.runc.v2", binary="", systemd_cgroup=False, base_runtime_spec="")
 NVIDIA = {**RUNC, "binary": "/usr/bin/nvidia-container-runtime", "systemd_cgroup": True}
 SOCKET = "/run/containerd/containerd.sock"
+NO_LISTS = {**containerd.NO_REGISTRY, "reads_lists": False}
 
 
 @pytest.mark.parametrize(
@@ -22,13 +23,13 @@ SOCKET = "/run/containerd/containerd.sock"
         pytest.param(
             "dump-2.4.2-nvidia.toml",
             "2.4.2",
-            Effective(SOCKET, True, True, "nvidia", {"nvidia": NVIDIA, "runc": RUNC}),
+            Effective(SOCKET, True, True, "nvidia", {"nvidia": NVIDIA, "runc": RUNC}, NO_LISTS),
             id="2.4-nvidia",
         ),
         pytest.param(
             "dump-2.4.2-cri-disabled.toml",
             "2.4.2",
-            Effective(SOCKET, False, True, "runc", {"runc": RUNC}),
+            Effective(SOCKET, False, True, "runc", {"runc": RUNC}, NO_LISTS),
             id="2.4-cri-disabled",
         ),
         pytest.param(
@@ -105,3 +106,42 @@ def test_parse_refusal_without_reason(stderr, expected):
 )
 def test_mentioned_files(text, expected):
     assert containerd.mentioned_files("/etc/containerd/config.toml", text) == expected
+
+
+IMAGES = "io.containerd.cri.v1.images"
+
+
+@pytest.mark.parametrize(
+    ("version", "images", "expected"),
+    [
+        ("2.0.5", {}, True),
+        ("2.1.0", {}, False),
+        ("2.4.2", {"max_concurrent_downloads": 3, "disable_snapshot_annotations": True}, False),
+        ("2.4.2", {"use_local_image_pull": True}, True),
+        ("2.4.2", {"discard_unpacked_layers": True}, True),
+        ("2.4.2", {"disable_snapshot_annotations": False}, True),
+        ("2.4.2", {"max_concurrent_downloads": 10}, True),
+        ("2.4.2", {"registry": {"configs": {"nvcr.io": {"auth": {"username": "x"}}}}}, True),
+    ],
+)
+def test_folders_of_registries_in_a_list(version, images, expected):
+    found = {"registry": {"config_path": "/a:/b"}, **images}
+    dump = {"plugins": {IMAGES: found, containerd.CRI_SECTIONS[0]: {}}}
+    registry = containerd.parse_effective(dump, version).registry
+    assert registry["reads_lists"] is expected
+    assert registry["tls"] == []
+
+
+def test_registries_in_containerds_own_file():
+    registry = {
+        "mirrors": {"docker.io": {"endpoint": ["https://me:secret@m.example"]}},
+        "configs": {"m.example": {"tls": {"ca_file": "/ca"}}, "x": {"auth": {"password": "y"}}},
+    }
+    dump = {"plugins": {"io.containerd.grpc.v1.cri": {"registry": registry}}}
+    found = containerd.parse_effective(dump, "1.7.24").registry
+    assert found == {
+        "folders": [],
+        "mirrors": ["docker.io"],
+        "tls": ["m.example"],
+        "reads_lists": True,
+    }

@@ -332,6 +332,7 @@ def test_a_gpu_node(observe, tmp_path):
                         "base_runtime_spec": "",
                     },
                 },
+                "registry": {"folders": [], "mirrors": [], "tls": [], "reads_lists": False},
                 "registry_conflict": False,
                 "missing_specs": [],
             },
@@ -417,6 +418,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "cdi_dirs": ["/etc/cdi", "/var/run/cdi"],
                 "hooks_dirs": ["/usr/share/containers/oci/hooks.d"],
                 "hooks": [],
+                "auth_file": None,
                 "openshift": None,
             },
         },
@@ -470,6 +472,14 @@ def test_a_gpu_node(observe, tmp_path):
         ],
         "ours": {"files": [], "edits": [], "packages": {}},
         "module_streams": {},
+        "registries": {
+            "files": {},
+            "certificates": {},
+            "created": [],
+            "folders": {"/etc/containerd": []},
+            "unread": [],
+            "prefixes": {},
+        },
         "signed_modules": None,
         "package_manager": {
             "error": None,
@@ -546,7 +556,7 @@ def test_the_documentation_shows_every_key(observe):
         *("packages", "runtimes", "repositories", "module_streams"),
         *("failure", "made_with", "program", "distribution", "kinds", "errors", "unfinished"),
         *("dependants", "parameters", "next_kernel", "signing", "builds"),
-        *("device_majors", "recovery", "uuids", "bound", "names", "settings"),
+        *("device_majors", "recovery", "uuids", "bound", "names", "settings", "folders"),
     )
 
     def compare(found, sample, path):

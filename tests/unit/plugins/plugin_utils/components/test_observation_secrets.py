@@ -53,8 +53,25 @@ STAY = {
     "/proc/77/cmdline": "/usr/bin/kubelet\n--config=/k.yaml\n--config-dir=/k.d\n"
     f"--secret-of-the-admin={SECRET}\n-x\n{SECRET}\n",
 }
+AUTH = "YWRtaW46aHVudGVyMg=="  # the secret, as logins have it
+LOGINS = json.dumps({"auths": {"nvcr.io": {"auth": AUTH, "password": SECRET}}})
+REGISTRIES_STATE = STATE.replace("docker_ce", "registries")
+
 # Carried to the controller, whose parsers they need.
 TRAVEL = {
+    "/var/lib/kubelet/config.json": LOGINS,
+    "/root/.docker/config.json": LOGINS[:-1],  # does not parse
+    "/etc/containerd/certs.d/nvcr.io/hosts.toml": (
+        f'[host."https://m".header]\nAuthorization = "Basic {AUTH}"\nX = "{SECRET}"\n'
+        f'[host."https://me:{SECRET}@m"]\nskip_verify = true\n'
+    ),
+    "/etc/rancher/k3s/registries.yaml": f"configs: {{m: {{auth: {{password: {SECRET}}}}}}}\n",
+    "/etc/docker/certs.d/m/metal-gpu.key": (
+        "# BEGIN managed by Ansible, role metal.gpu.registries\n-----BEGIN PRIVATE KEY-----\n"
+        f"{SECRET}\n-----END PRIVATE KEY-----\n"
+        "# END managed by Ansible, role metal.gpu.registries\n"
+    ),
+    REGISTRIES_STATE: remember(History(original=LOGINS, written="{}", before=LOGINS)),
     "/etc/docker/daemon.json": DAEMON_JSON,
     "/etc/containerd/config.toml": CONFIG_TOML,
     "/etc/crio/crio.conf": f'[crio.image]\nglobal_auth_file = "/a"\npassword = "{SECRET}"\n',
@@ -123,6 +140,7 @@ def test_nothing_secret_is_in_the_result(raw):
     node = interpret(raw)
     shown = json.dumps(node)
     assert SECRET not in shown
+    assert AUTH not in shown
     # What is shown instead still says what it is about.
     assert "--secret-of-the-admin" in shown
     assert "--registry-mirror" in shown

@@ -35,6 +35,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet impor
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
     plan as plan_preflight,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import (
+    plan as plan_registries,
+)
 
 ROOT = Path(__file__).parents[5]
 FIXTURES = ROOT / "tests" / "unit" / "fixtures" / "plans"
@@ -65,6 +68,14 @@ CHOICES: dict[str, dict[str, Any]] = {
     },
     "containerd": {"host": "gpu-1", "state": "present", "version": "2.4.1", **REPOSITORY},
     "crio": {"host": "gpu-1", "state": "present", "version": "1.36.6", **REPOSITORY},
+    "registries": {
+        "host": "gpu-1",
+        "state": "present",
+        "engine": "auto",
+        "hosts": [],
+        "restart_ok": False,
+        "check": True,
+    },
     "docker_ce": {
         "host": "gpu-1",
         "state": "present",
@@ -103,6 +114,7 @@ PLANNERS = {
     "containerd": plan_containerd,
     "docker_ce": plan_docker_ce,
     "crio": plan_crio,
+    "registries": plan_registries,
     "nvidia_container_runtime": plan_nvidia_container_runtime,
     "kubelet_device_plugins": plan_kubelet_device_plugins,
 }

@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Find out why a registry does not give a node an image, from the words of its engine. No I/O.
+
+A registry that cannot be reached, or does not have the image, is no case of this: the caller quotes
+the error.
+
+Source: tests/recorded/registries.yml, words
+"""
+
+from __future__ import annotations
+
+import re
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause, quote
+
+# The first one that matches counts. An error can have several: a certificate that has expired is
+# also not verified, and a refused login also ends in 401.
+_WORDS = (
+    (
+        "IMAGE_PLATFORM_MISSING",
+        r"no match for platform in manifest|no matching manifest for \S+ in the manifest list"
+        r"|no image found in (?:image index|manifest list) for architecture",
+    ),
+    (
+        "IMAGE_DIGEST_DIFFERS",
+        r"unexpected commit digest sha256:|[Mm]anifest does not match provided manifest digest"
+        r"|manifest verification failed for digest|[Dd]igest did not match, expected"
+        r"|filesystem layer verification failed for digest",
+    ),
+    ("REGISTRY_CERTIFICATE_EXPIRED", r"x509: certificate has expired or is not yet valid"),
+    (
+        "REGISTRY_UNTRUSTED",
+        r"x509: certificate signed by unknown authority|x509: certificate is valid for "
+        r"|x509: certificate is not valid for any names|doesn't contain any IP SANs"
+        r"|x509: certificate relies on legacy Common Name",
+    ),
+    (
+        "REGISTRY_LOGIN_REFUSED",
+        r"(?i)failed to fetch oauth token: .*40[13]|invalid username/password"
+        r"|incorrect username or password|tls: (?:bad certificate|certificate required)"
+        r"|(?<!token: )unexpected status from \w+ request to \S+ 401 unauthorized",
+    ),
+    (
+        "REGISTRY_LOGIN_MISSING",
+        r"(?i)failed to fetch anonymous token: .*40[13]|no basic auth credentials"
+        r"|pull access denied|insufficient_scope|authentication required",
+    ),
+)
+_CAUSES = tuple((code, re.compile(words, re.DOTALL)) for code, words in _WORDS)
+
+
+def of_pull(error: str, image: str, setting: str) -> Cause | None:
+    """Return why the node cannot pull an image; None if the words have no known reason."""
+    code = next((code for code, words in _CAUSES if words.search(error)), None)
+    if code is None:
+        return None
+    what = image if code.startswith("IMAGE_") else f"the registry of {image}"
+    return Cause(code, {"what": what, "issuer": "", "error": quote(error), "setting": setting})

@@ -1,0 +1,72 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""What to read about registries, mirrors and logins in the files of container engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
+from ansible_collections.metal.gpu.plugins.module_utils.read import docker, registries
+from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
+
+if TYPE_CHECKING:
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
+
+
+class Values(TypedDict):
+    """What only this component reads."""
+
+    files: list[str]  # the files of interest, whether they exist or not
+    modes: dict[str, str | None]
+    folders: dict[str, list[str]]
+
+
+def _roots(reading: Reading) -> list[str]:
+    """Return the folders of folders of registries, also those that containerd's files name."""
+    texts = [text for path, text in reading.files.texts.items() if path.endswith(".toml")]
+    named = [one for text in texts for one in registries.mentioned_folders(text)]
+    return [*dict.fromkeys((*registries.CERTIFICATES, *named))]
+
+
+def _logins(reading: Reading) -> list[str]:
+    texts = [text for path, text in reading.files.texts.items() if path.startswith("/etc/crio/")]
+    return [one for text in texts for one in registries.mentioned_logins(text)]
+
+
+def _read(reading: Reading) -> None:
+    reading.files.read_all(_logins(reading))
+    for root in _roots(reading):
+        reading.files.read_all(f"{root}/*/{name}" for name in (registries.HOSTS, *registries.OWN))
+
+
+def _values(reading: Reading) -> Values:
+    files, roots = reading.files, _roots(reading)
+    daemon_json = (
+        value_of(reading.services[docker.UNIT].in_force, *docker.CONFIG_FLAGS)
+        or docker.DEFAULT_CONFIG
+    )
+    found = [
+        *(path for pattern in registries.FILES for path in files.find(pattern)),
+        *_logins(reading),
+        *(path for root in roots for path in files.find(f"{root}/*/{registries.HOSTS}")),
+        daemon_json,
+        registries.CRIO_DROP_IN,
+    ]
+    return {
+        "files": [*dict.fromkeys(found)],
+        "modes": {path: files.mode(path) for path in dict.fromkeys(found)},
+        "folders": {
+            **{above: [] for root in roots if files.is_folder(above := root.rpartition("/")[0])},
+            **{
+                folder: [path.rpartition("/")[2] for path in files.find(f"{folder}/*")]
+                for root in roots
+                for folder in (root, *files.find(f"{root}/*"))
+                if files.is_folder(folder)
+            },
+        },
+    }
+
+
+PROBE = Probe(files=registries.FILES, read=_read, values=_values)

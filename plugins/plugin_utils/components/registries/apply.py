@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How does an engine get to know changed files of registries?
+
+containerd reads hosts.toml at each pull, and Docker and CRI-O their certificates and logins. What
+they read only at their start is applied by a restart that stops no container. The restart of a
+Kubernetes distribution is the admin's to permit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from posixpath import basename
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import embedded
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    plan as containerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import plan as crio
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.shapes import Data
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Change,
+    Plan,
+    Step,
+    actor,
+    edited,
+)
+
+RESTART = Step("restart", "Restart containerd")
+RESTART_CRIO = Step("restart_crio", "Restart CRI-O")
+RELOAD = Step("reload", "Reload Docker")
+RESTART_DISTRIBUTION = embedded.RESTART
+
+STEPS = (RESTART, RESTART_CRIO, RELOAD, RESTART_DISTRIBUTION)
+
+# What CRI-O reads only when it starts, or is reloaded.
+_OF_CRIO = (places.CONTAINERS_DROP_IN, places.CRIO_DROP_IN)
+
+
+def plan_containerd(plan: Plan[Data], node: Node) -> None:
+    """Plan the restart for config_path. Changes that somebody else has made are left to them."""
+    edit = plan.data.get("config")
+    unread = node["engines"]["containerd"]["changed_since_start"]
+    ours = [path for path in edited(node, places.ROLE) if path in unread]
+    if edit or ours:  # a run can stop between the change and the restart
+        plan.data["change"] = _change(edit["path"] if edit else ours[0])
+    reason = f"{', '.join(ours)} changed after containerd started" if ours else None
+    plan.step(RESTART, containerd.RESTART_REASON if edit else reason)
+
+
+def plan_crio(plan: Plan[Data], node: Node, written: Collection[str]) -> None:
+    """Plan the restart. If CRI-O does not start, the file with the mirrors is undone."""
+    changed = [path for path in _OF_CRIO if path in written]
+    unread = [path for path in node["registries"]["unread"] if path in _OF_CRIO]
+    if changed or unread:
+        plan.data["change"] = _change((changed or unread)[0])
+    reason = f"{', '.join(unread)} changed after CRI-O started" if unread else None
+    plan.step(RESTART_CRIO, crio.RESTART_REASON if changed else reason)
+
+
+def plan_docker(plan: Plan[Data], node: Node, written: Collection[str]) -> None:
+    """Plan the reload for mirrors. A key that is gone stays in force until the next start."""
+    path = node["engines"]["docker"]["config"]["path"]
+    if path not in written:
+        return
+    plan.data["change"] = _change(path)
+    if path in plan.data.get("settings", ()):
+        plan.step(RELOAD, "Docker applies mirrors without a restart; containers keep running")
+    elif node["engines"]["docker"]["running"]:
+        plan.notice("REGISTRIES_RESTART_DUE", engine="Docker", unit="docker.service")
+
+
+def plan_distribution(
+    plan: Plan[Data], node: Node, written: Collection[str], *, is_permitted: bool
+) -> None:
+    """Plan the restart of k3s or RKE2, or refuse without permission."""
+    home = node["engines"]["containerd"]["home"]
+    if home is None:
+        return
+    path = places.REGISTRIES_YAML[home["name"]]
+    unread = path in node["registries"]["unread"]
+    if path not in written and not unread:
+        return
+    plan.data["distribution"] = embedded.restarted(node, home)
+    plan.data["change"] = _change(path) if path in written else None
+    reason = f"{home['name']} reads {path} only when it starts"
+    if not is_permitted:
+        plan.refuse("REGISTRIES_RESTART", name=home["name"], unit=home["unit"], path=path)
+    plan.step(RESTART_DISTRIBUTION, reason)
+
+
+def plan_back(plan: Plan[Data], node: Node, *, is_permitted: bool) -> None:
+    """Plan that the engines forget what is restored."""
+    restored = {*plan.data.get("restore", ())}
+    engines, home = node["engines"], node["engines"]["containerd"]["home"]
+    if any(path.endswith(".toml") and basename(path) != places.HOSTS for path in restored):
+        running = engines["containerd"]["running"]
+        plan.step(RESTART, containerd.RESTART_REASON if running else None)
+    if restored.intersection(_OF_CRIO) and engines["crio"]["running"]:
+        plan.step(RESTART_CRIO, crio.RESTART_REASON)
+    docker = engines["docker"]
+    if docker["config"]["path"] in restored and docker["running"]:
+        plan.notice("REGISTRIES_RESTART_DUE", engine="Docker", unit="docker.service")
+    if home and restored.intersection(places.REGISTRIES_YAML.values()):
+        plan.data["distribution"] = embedded.restarted(node, home)
+        if is_permitted:
+            plan.step(RESTART_DISTRIBUTION, f"{home['name']} reads its settings at its start")
+        elif engines["containerd"]["running"]:
+            plan.notice("REGISTRIES_RESTART_DUE", engine=home["name"], unit=home["unit"])
+
+
+def _change(path: str) -> Change:
+    return {"path": path, "actor": actor(places.ROLE)}

@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The content of files of registries, for tasks with no_log. No I/O.
+
+A plan names files only, because Ansible prints it. These functions have the same input as the plan:
+the variable registries_hosts, and the target that the plan has chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import (
+    Target,
+    layout,
+    of_docker_hub,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wanted import (
+    read,
+)
+
+_EVERYBODY_READS = (places.CONTAINERS_DROP_IN, places.CRIO_DROP_IN)
+
+
+def document(hosts: Sequence[object], target: Target, path: str) -> dict[str, object]:
+    """Return what the arguments of metal.gpu.config_document for a file are made of."""
+    found = next(
+        one for one in layout(target, read(hosts).registries).documents if one.path == path
+    )
+    is_shared = path in (*_EVERYBODY_READS, target["daemon_json"])
+    return {**found.tasks, "mode": "0644" if is_shared else "0600"}
+
+
+def certificate(hosts: Sequence[object], target: Target, path: str, created: Iterable[str]) -> str:
+    """Return the block of a file of certificates, with the folders that the role made."""
+    text = layout(target, read(hosts).registries).files[path]
+    return "".join(f"{places.CREATED}{folder}\n" for folder in created) + text
+
+
+def questions(hosts: Sequence[object], target: Target) -> list[dict[str, object]]:
+    """Return what the node asks before a change: each mirror, and each registry with a login."""
+    asked: dict[str, dict[str, object]] = {}
+    for one in read(hosts).registries:
+        servers = [(mirror.scheme, mirror.host, mirror.trust) for mirror in one.mirrors]
+        shares = target["shares_login"] and bool(servers)
+        if shares:
+            login = {"username": one.trust.username, "password": one.trust.password}
+            servers = [
+                (scheme, host, trust._replace(**login) if scheme == "https" else trust)
+                for scheme, host, trust in servers
+            ]
+        elif one.trust.has_login or one.trust.has_files:
+            of_hub = of_docker_hub([one]) if target["kind"] == "docker" else {}
+            trusted = one.trust._replace(ca=of_hub.get(one.host, one.trust).ca)
+            servers.append(("https", one.server, trusted))
+        for scheme, host, trust in servers:
+            # containerd sends the login of a mirror in a header, and asks for no token with it.
+            is_basic = target["kind"] == "containerd" and host != one.server
+            asked[host] = {
+                "url": f"{scheme}://{host}/v2/",
+                "registry": one.host,
+                "ca": trust.ca,
+                "certificate": trust.certificate,
+                "key": trust.key,
+                "username": trust.username,
+                "password": trust.password,
+                "basic_only": is_basic,
+            }
+    return [*asked.values()]

@@ -1,0 +1,176 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is observed about the files in which engines keep registries, mirrors and logins. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from posixpath import basename, dirname, join
+from typing import TypedDict, cast
+
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
+    section,
+    text,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.registries import Values
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    crio,
+    document_history_files,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    registries as places,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    home as homes,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.marks import (
+    is_plain_list,
+    key_text,
+    leaves,
+    mark,
+    marks,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history as histories
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import (
+    Language,
+    language_of,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load
+
+ACTOR = f"metal.gpu.{places.ROLE}"
+
+
+class File(TypedDict):
+    """A file of an engine. Its values are only there as hashes with a key."""
+
+    mode: str | None
+    error: str | None
+    obstacle: str | None  # why it cannot be edited
+    values: dict[str, str]  # by key path
+    items: dict[str, list[str]]  # of lists, by key path
+    ours: list[str]  # key paths of values that the role wrote and that are still there
+    our_items: dict[str, list[str]]  # items of lists that the role added, likewise
+    helpers: list[str]  # registries whose logins a program has; * for all of them
+
+
+class Registries(TypedDict):
+    """The files of all engines."""
+
+    files: dict[str, File]  # by path
+    certificates: dict[str, str]  # hashes of the certificates and keys of the role, by path
+    created: list[str]  # folders that the role made for them
+    folders: dict[str, list[str]]  # folders of registries, with the names in them
+    unread: list[str]  # files of the role that their engine has not read since its start
+    prefixes: dict[str, str]  # names that CRI-O has settings for, with the admin's file
+
+
+class Observed(TypedDict):
+    """The files."""
+
+    registries: Registries
+
+
+def observe(raw: Raw) -> Observed:
+    values = cast(Values, raw.values("registries"))
+    own = [path for path in raw.texts if basename(path) in places.OWN]
+    blocks = {path: own_files.parse_block(raw.texts[path], places.ROLE) for path in own}
+    blocks = {path: lines for path, lines in blocks.items() if lines}
+    paths = [path for path in values["files"] if path in raw.texts or path in raw.errors]
+    return {
+        "registries": {
+            "files": {path: _file(raw, path, values["modes"].get(path)) for path in paths},
+            "certificates": {
+                path: mark(places.pem_blocks("\n".join(lines))) for path, lines in blocks.items()
+            },
+            "created": sorted({one for lines in blocks.values() for one in _created(lines)}),
+            "folders": values["folders"],
+            "unread": _unread(raw),
+            "prefixes": dict(_prefixes(raw, paths)),
+        }
+    }
+
+
+def _unread(raw: Raw) -> list[str]:
+    ours = {
+        edit.path
+        for path in raw.find(document_history_files.PATTERN)
+        if (edit := document_history_files.parse_file_name(path)).actor == ACTOR
+    }
+    of_crio = (places.CONTAINERS_DROP_IN, places.CRIO_DROP_IN)
+    found = raw.changed_since_start(crio.UNIT, of_crio)
+    found += homes.changed_since_start(raw, [*places.REGISTRIES_YAML.values()])
+    return [path for path in found if path in ours]
+
+
+def _created(lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        if line.startswith(places.CREATED):
+            yield line.removeprefix(places.CREATED)
+
+
+def _language(path: str) -> Language:
+    return language_of(path) or "toml"
+
+
+def _file(raw: Raw, path: str, mode: str | None) -> File:
+    document = load(path, raw.texts.get(path, ""), _language(path))
+    found = dict(leaves(document.content))
+    ours, our_items = _ours(raw, path, document)
+    helpers = [*section(document.content, "credHelpers")]
+    return {
+        "mode": mode,
+        "error": raw.read_error(path) or document.error,
+        "obstacle": document.obstacle,
+        "values": {key_text(key): mark(value) for key, value in found.items()},
+        "items": {
+            key_text(key): marks(value) for key, value in found.items() if is_plain_list(value)
+        },
+        "ours": ours,
+        "our_items": our_items,
+        "helpers": ["*"] if text(document.content, "credsStore") else helpers,
+    }
+
+
+def _ours(raw: Raw, path: str, document: Document) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the values and the items of lists that the role wrote, as far as they are there."""
+    name = join(document_history_files.DIRECTORY, document_history_files.file_name(path, ACTOR))
+    try:
+        history = histories.recall(raw.texts.get(name), raw.texts.get(path))
+    except histories.HistoryUnreadable:
+        return [], {}  # the plan refuses it
+    if history is None:
+        return [], {}
+    original, written = (
+        dict(leaves(load(path, content or "", _language(path)).content))
+        for content in (history.original, history.written)
+    )
+    found = dict(leaves(document.content))
+    ours: list[str] = []
+    items: dict[str, list[str]] = {}
+    for key, value in written.items():
+        before, now = original.get(key), found.get(key)
+        if key in original and mark(before) == mark(value):
+            continue
+        if is_plain_list(value) and is_plain_list(now):
+            former = marks(before) if is_plain_list(before) else []
+            added = [one for one in marks(value) if one not in former and one in marks(now)]
+            items[key_text(key)] = added
+        if key in found and mark(now) == mark(value):
+            ours.append(key_text(key))
+    return ours, items
+
+
+def _prefixes(raw: Raw, paths: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the names in the [[registry]] tables of the admin, with their files."""
+    for path in paths:
+        if path == places.CONTAINERS_DROP_IN or not path.endswith(".conf"):
+            continue
+        if dirname(path) not in (places.CONTAINERS_DROP_INS, dirname(places.CONTAINERS_CONFIG)):
+            continue
+        tables = load(path, raw.texts.get(path, ""), "toml").content.get("registry")
+        for table in tables if isinstance(tables, list) else []:
+            prefix = text(table, "prefix") or text(table, "location")
+            if prefix:
+                yield prefix, path

@@ -1,0 +1,284 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What keeps the role registries from writing, and what a later run does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    codes,
+    merge,
+    names,
+)
+from ansible_collections.metal.gpu.tests.unit.support.carry_out import write
+from ansible_collections.metal.gpu.tests.unit.support.registry_machine import (
+    BASIC,
+    CA,
+    HUB,
+    K3S,
+    KEY,
+    MIRROR,
+    OF_ITSELF,
+    OF_NVCR,
+    PEM,
+    Machine,
+    Observe,
+    of_containerd,
+)
+
+
+@pytest.mark.parametrize(
+    ("engine", "hosts", "expected"),
+    [
+        pytest.param("docker", [OF_NVCR], "docker.io only", id="docker, other registry"),
+        pytest.param("docker", [{**HUB, "fallback": False}], "itself", id="docker, no fallback"),
+        pytest.param(
+            "docker",
+            [{"host": "docker.io", "mirrors": [OF_NVCR["mirrors"][0]]}],
+            "no login to a mirror",
+            id="docker, login of a mirror",
+        ),
+        pytest.param(
+            "docker",
+            [{"host": "docker.io", "mirrors": [{"url": f"{MIRROR}/hub"}]}],
+            "/hub",
+            id="docker, path",
+        ),
+        pytest.param(
+            "crio", [{"host": "*", "mirrors": [{"url": MIRROR}]}], "by their names", id="crio, all"
+        ),
+        pytest.param(
+            "docker",
+            [
+                {
+                    **HUB,
+                    "mirrors": [
+                        {
+                            "url": f"https://{name}",
+                            "client_certificate": PEM.format(name),
+                            "client_key": KEY,
+                        }
+                        for name in ("a", "b")
+                    ],
+                }
+            ],
+            "one client certificate",
+            id="docker, two client certificates",
+        ),
+        pytest.param(
+            "docker", [{"host": "docker.io", "ca": CA}], "overlay2", id="docker, CA of docker.io"
+        ),
+        pytest.param("k3s", [{**HUB, "fallback": False}], "for all", id="k3s, no fallback"),
+    ],
+)
+def test_what_an_engine_does_not_have(
+    machine: Callable[[str], Machine], engine: str, hosts: list[Any], expected: str
+) -> None:
+    planned = machine(engine).plan(hosts)
+    assert "REGISTRY_UNSUPPORTED" in codes(planned)
+    assert any(expected in one["message"] for one in planned["refusals"])
+
+
+def test_containerd_that_has_mirrors_in_its_own_file(tmp_path: Path, observe: Observe) -> None:
+    node = Machine(tmp_path, observe, "containerd-1.7")
+    node._node = of_containerd("1.7.24", mirrors=["nvcr.io"], tls=["mirror.example"])
+    (refusal,) = node.plan([OF_NVCR])["refusals"]
+    assert refusal["code"] == "REGISTRY_CONFLICT"
+    assert "nvcr.io, mirror.example (tls)" in refusal["message"]
+
+
+def test_list_of_folders_of_the_admin_that_containerd_does_not_read(
+    tmp_path: Path, observe: Observe
+) -> None:
+    node = Machine(tmp_path, observe, "containerd-2.4")
+    node._node = of_containerd("2.4.2", folders=["/srv/a", "/srv/b"])
+    (refusal,) = node.plan([OF_NVCR])["refusals"]
+    assert refusal["code"] == "REGISTRY_PATHS_UNREAD"
+    assert "/srv/a:/srv/b" in refusal["message"]
+    node._node = of_containerd("2.4.2", folders=["/srv/a", "/srv/b"], reads_lists=True)
+    planned = node.plan([OF_NVCR])
+    assert planned["refusals"] == []
+    assert planned["data"]["target"]["folders"] == {"nvcr.io": "/srv/a/nvcr.io"}
+
+
+def test_k0s_reads_no_folder_until_somebody_tells_it(tmp_path: Path, observe: Observe) -> None:
+    k0s = {**K3S, "name": "k0s", "unit": "k0sworker.service"}
+    node = Machine(tmp_path, observe, "containerd-1.7")
+    node._node = merge(of_containerd("1.7.24"), {"engines": {"containerd": {"home": k0s}}})
+    assert codes(node.plan([{**OF_NVCR}])) == ["REGISTRY_PATH_UNSET"]
+    assert codes(node.plan([OF_ITSELF])) == ["REGISTRY_UNSUPPORTED", "REGISTRY_PATH_UNSET"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "path", "text", "mode", "code"),
+    [
+        pytest.param(
+            "containerd-2.4",
+            "/etc/containerd/certs.d/nvcr.io/hosts.toml",
+            f'[host."{MIRROR}/v2/ngc"]\nca = "/mine"\n',
+            0o600,
+            "REGISTRY_TAKEN",
+            id="another CA",
+        ),
+        pytest.param(
+            "containerd-2.4",
+            "/etc/containerd/certs.d/nvcr.io/hosts.toml",
+            "",
+            0o644,
+            "REGISTRY_FILE_READABLE",
+            id="readable",
+        ),
+        pytest.param(
+            "containerd-2.4",
+            "/etc/containerd/certs.d/nvcr.io/ca.crt",
+            CA,
+            0o644,
+            "REGISTRY_FOLDER_TAKEN",
+            id="certificates without hosts.toml",
+        ),
+        pytest.param(
+            "containerd-2.4",
+            "/var/lib/kubelet/config.json",
+            '{"auths": {"registry.example": {"auth": "eA=="}}}',
+            0o600,
+            "REGISTRY_TAKEN",
+            id="another login",
+        ),
+        pytest.param(
+            "containerd-2.4",
+            "/var/lib/kubelet/config.json",
+            "{",
+            0o600,
+            "CONFIG_NOT_EDITABLE",
+            id="invalid",
+        ),
+        pytest.param(
+            "k3s",
+            "/etc/rancher/k3s/registries.yaml",
+            "mirrors:\n  nvcr.io:\n",
+            0o600,
+            "REGISTRY_TAKEN",
+            id="nothing in place of a table",
+        ),
+        pytest.param(
+            "k3s",
+            "/etc/rancher/k3s/registries.yaml",
+            "mirrors: {nvcr.io: {endpoint: https://mine.example}}\n",
+            0o600,
+            "REGISTRY_TAKEN",
+            id="text in place of a list",
+        ),
+        pytest.param(
+            "containerd-2.4",
+            "/var/lib/kubelet/config.json",
+            '{"auths": {"registry.example": {"auth": {"x": 1}}}}',
+            0o600,
+            "REGISTRY_TAKEN",
+            id="table in place of a text",
+        ),
+        pytest.param(
+            "crio",
+            "/etc/containers/registries.conf.d/01-mine.conf",
+            '[[registry]]\nprefix = "nvcr.io"\nlocation = "x.example"\n',
+            0o644,
+            "REGISTRY_TAKEN",
+            id="table of CRI-O",
+        ),
+        pytest.param(
+            "docker",
+            "/root/.docker/config.json",
+            '{"credHelpers": {"registry.example": "pass"}}',
+            0o600,
+            "REGISTRY_LOGIN_HELPER",
+            id="helper",
+        ),
+        pytest.param(
+            "docker",
+            "/root/.docker/config.json",
+            '{"credsStore": "pass"}',
+            0o600,
+            "REGISTRY_LOGIN_HELPER",
+            id="store",
+        ),
+    ],
+)
+def test_files_of_the_admin_that_are_in_the_way(
+    machine: Callable[[str], Machine], engine: str, path: str, text: str, mode: int, code: str
+) -> None:
+    node = machine(engine)
+    write(node.root, path, text, mode)
+    hosts = [OF_ITSELF] if engine == "docker" else [OF_NVCR, OF_ITSELF]
+    assert codes(node.plan(hosts)) == [code]
+
+
+def test_value_that_the_admin_changes_is_theirs_from_then_on(
+    machine: Callable[[str], Machine],
+) -> None:
+    node = machine("containerd-2.4")
+    node.run([OF_NVCR])
+    path = "/etc/containerd/certs.d/nvcr.io/hosts.toml"
+    write(node.root, path, node.text(path).replace(BASIC, "eA=="), 0o600)
+    assert codes(node.plan([OF_NVCR])) == ["REGISTRY_TAKEN"]
+
+
+def test_another_ca_is_written(machine: Callable[[str], Machine]) -> None:
+    node = machine("containerd-2.4")
+    node.run([OF_NVCR])
+    newer = {**OF_NVCR, "mirrors": [{**OF_NVCR["mirrors"][0], "ca": PEM.format("new")}]}
+    planned = node.run([newer])
+    assert "Write the certificates of registries" in names(planned)
+    assert "MIIBnew" in node.text("/etc/containerd/certs.d/mirror.example:5000/metal-gpu.crt")
+
+
+def test_engine_that_is_not_there_yet(machine: Callable[[str], Machine]) -> None:
+    node = machine("containerd-2.4")
+    node._node = merge(node._node, {"engines": {"containerd": {"installed": False}}})
+    planned = node.run([OF_NVCR, OF_ITSELF])
+    assert names(planned) == [
+        "Write the certificates of registries",
+        "Write the settings of registries",
+        "Write the logins of registries",
+    ]
+    assert planned["data"]["asks"] is False
+
+
+def test_run_that_stopped_before_the_restart(machine: Callable[[str], Machine]) -> None:
+    node = machine("containerd-1.7")
+    node.run([OF_NVCR])
+    path = node.plan([OF_NVCR], state="absent")["data"]["restore"]
+    (config,) = [one for one in path if one.startswith("/etc/containerd/") and "certs.d" not in one]
+    unread = {"engines": {"containerd": {"changed_since_start": [config]}}}
+    node._node = merge(node._node, unread)
+    planned = node.plan([OF_NVCR])
+    assert names(planned) == ["Restart containerd"]
+    assert planned["data"]["change"] == {"path": config, "actor": "metal.gpu.registries"}
+
+
+def test_mirrors_that_are_also_a_flag_of_docker(machine: Callable[[str], Machine]) -> None:
+    node = machine("docker")
+    flag = {"name": "--registry-mirror", "value": "x", "file": "/f", "variable": None}
+    flags = {"flags": [{**flag, "effective": True}]}
+    node._node = merge(node._node, {"engines": {"docker": flags}})
+    assert codes(node.plan([HUB])) == ["DOCKER_FLAG_CLASH"]
+    assert codes(node.plan([OF_ITSELF])) == []
+
+
+def test_docker_io_that_has_a_file_of_its_own(machine: Callable[[str], Machine]) -> None:
+    node = machine("docker")
+    write(node.root, "/etc/docker/certs.d/docker.io/hosts.toml", "", 0o644)
+    assert codes(node.plan([HUB])) == ["REGISTRY_TAKEN"]
+
+
+def test_login_is_compared_and_not_shown(machine: Callable[[str], Machine]) -> None:
+    node = machine("containerd-2.4")
+    node.run([OF_NVCR])
+    other = {**OF_NVCR, "mirrors": [{**OF_NVCR["mirrors"][0], "password": "other-CANARY"}]}
+    planned = node.plan([other])
+    assert "Write the logins of registries" in names(planned)
+    assert "CANARY" not in repr(planned)

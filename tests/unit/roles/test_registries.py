@@ -1,0 +1,103 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The role registries in check mode, which reads files of this machine and changes none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    CRIO,
+    DOCKER,
+    VIRGIN,
+    merge,
+)
+from ansible_collections.metal.gpu.tests.unit.support.registry_server import Kind, make, serve
+
+from .test_tasks import ROOT
+
+CA = make("Private CA")
+SERVER = make("registry", CA)
+LOGIN = {"username": "me", "password": "hunter2"}
+BASIC = "bWU6aHVudGVyMg=="
+DAEMON_JSON = {"engines": {"docker": {"config": {"path": "/nowhere/daemon.json"}}}}
+NODES = {
+    "containerd": merge(VIRGIN, {"engines": {"containerd": {"version": "2.4.2"}}}),
+    "docker": DOCKER,
+    "crio": CRIO,
+}
+
+
+def run(folder: Path, engine: str, hosts: list[Mapping[str, Any]]) -> tuple[int, str]:
+    """Return the exit code and what a run in check mode prints at -vvvv with differences."""
+    node = merge(NODES[engine], DAEMON_JSON)
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars_files": ["vars.yml"],
+        "vars": {
+            "metal_gpu_observation_is_fresh": True,
+            "ansible_python_interpreter": sys.executable,
+        },
+        "tasks": [
+            {"ansible.builtin.set_fact": {"metal_gpu": {"node": "{{ planted }}"}}, "no_log": True},
+            {"ansible.builtin.include_role": {"name": "metal.gpu.registries"}},
+        ],
+    }
+    (folder / "play.yml").write_text(yaml.safe_dump([play]))
+    (folder / "vars.yml").write_text(yaml.safe_dump({"planted": node, "registries_hosts": hosts}))
+    program = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run(
+        (
+            *(str(program), "-i", "localhost,", "-c", "local", "-vvvv", "--check", "--diff"),
+            str(folder / "play.yml"),
+        ),
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".ansible" / "collections")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("engine", NODES)
+def test_secrets_are_used_and_not_printed(tmp_path: Path, engine: str) -> None:
+    with serve(tmp_path, Kind(login=True), SERVER) as url:
+        of_mirror = {"url": url, "ca": CA.pem, **({} if engine == "docker" else LOGIN)}
+        of_itself = {"host": url.removeprefix("https://"), "ca": CA.pem, **LOGIN}
+        hosts: list[Mapping[str, Any]] = [{"host": "docker.io", "mirrors": [of_mirror]}]
+        code, printed = run(tmp_path, engine, [of_itself] if engine == "docker" else hosts)
+    assert code == 0, printed
+    assert "Write the logins of registries (" in printed
+    assert "hunter2" not in printed
+    assert BASIC not in printed
+
+
+def test_registry_that_wants_a_login_is_shown_because_pods_can_have_one(tmp_path: Path) -> None:
+    with serve(tmp_path, Kind(login=True), SERVER) as url:
+        hosts: list[Mapping[str, Any]] = [
+            {"host": "docker.io", "mirrors": [{"url": url, "ca": CA.pem}]}
+        ]
+        code, printed = run(tmp_path, "containerd", hosts)
+    assert code == 0, printed
+    assert f"REGISTRY_LOGIN_MISSING localhost: {url} (for docker.io) needs a login" in printed
+
+
+def test_what_does_not_work_is_told_before_a_change(tmp_path: Path) -> None:
+    with serve(tmp_path, Kind(login=True), SERVER) as url:
+        mirror = {"url": url, "ca": CA.pem, "username": "me", "password": "CANARY"}
+        hosts: list[Mapping[str, Any]] = [{"host": "docker.io", "mirrors": [mirror]}]
+        code, printed = run(tmp_path, "containerd", hosts)
+    assert code != 0
+    assert f"REGISTRY_LOGIN_REFUSED localhost: {url} (for docker.io) refuses the login" in printed
+    assert "TASK [metal.gpu.registries : Write the logins of registries]" not in printed
+    assert "CANARY" not in printed

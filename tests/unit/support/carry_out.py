@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Do on a planted node what the tasks of the role registries do, with the data of a plan.
+
+Edits go through the code of metal.gpu.config_document, with the history in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import content
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit, history
+
+ACTOR = "metal.gpu.registries"
+MARK = "# {} managed by Ansible, role metal.gpu.registries"
+
+
+def on_disk(root: Path, path: str) -> Path:
+    return root / path.lstrip("/")
+
+
+def write(root: Path, path: str, text: str, mode: int = 0o644) -> None:
+    file = on_disk(root, path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
+
+
+def carry_out(root: Path, plan: Mapping[str, Any], hosts: list[Any]) -> None:
+    """Carry out a plan of the role."""
+    data = plan["data"]
+    for folder in data["folders"]:
+        on_disk(root, folder).mkdir(parents=True, exist_ok=True)
+    for path in data["certificates"]:
+        block = content.certificate(hosts, data["target"], path, data["created"])
+        write(root, path, f"{MARK.format('BEGIN')}\n{block}{MARK.format('END')}\n", 0o600)
+    for path in data["restore"]:
+        undo(root, path)
+    for path in (*data["settings"], *data["logins"]):
+        arguments = content.document(hosts, data["target"], path)
+        merge(root, arguments)
+    if data["config"]:
+        merge(root, {"language": "toml", "append": [], "mode": "0644", **data["config"]})
+    for path in data["gone"]:
+        on_disk(root, path).unlink()
+    for folder in data["empty"]:
+        if on_disk(root, folder).exists() and not [*on_disk(root, folder).iterdir()]:
+            on_disk(root, folder).rmdir()
+
+
+def merge(root: Path, arguments: Mapping[str, Any]) -> None:
+    file = on_disk(root, arguments["path"])
+    before = file.read_text() if file.exists() else None
+    lists = tuple(edit.ListEdit(tuple(one["path"]), one["items"]) for one in arguments["append"])
+    edits = edit.Edits(merge=arguments["merge"], append=lists)
+    after = history.change(before, arguments["language"], edits)
+    assert after is not None
+    stored = _history(root, arguments["path"])
+    former = history.recall(stored.read_text() if stored.exists() else None, before)
+    missing = [f"/{one.relative_to(root)}" for one in reversed(file.parents) if not one.exists()]
+    new = history.extend(former, before, arguments["language"], written=after, created=missing)
+    mode = file.stat().st_mode if file.exists() else int(arguments["mode"], 8)
+    write(root, arguments["path"], after, mode & 0o777)
+    stored.parent.mkdir(parents=True, exist_ok=True)
+    stored.write_text(history.remember(new))
+
+
+def undo(root: Path, path: str) -> None:
+    file, stored = on_disk(root, path), _history(root, path)
+    found = history.recall(stored.read_text(), file.read_text())
+    assert found is not None
+    assert found.language is not None
+    after = history.restore(file.read_text(), found.language, found)
+    if after is None:
+        file.unlink()
+        for folder in reversed(found.directories):
+            if not [*on_disk(root, folder).iterdir()]:
+                on_disk(root, folder).rmdir()
+    else:
+        file.write_text(after)
+    stored.unlink()
+
+
+def _history(root: Path, path: str) -> Path:
+    name = document_history_files.file_name(path, ACTOR)
+    return on_disk(root, document_history_files.DIRECTORY) / name
