@@ -9,21 +9,35 @@ take minutes.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.modules.fleet import ARGUMENT_SPEC
+from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import for_node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, former, report_file
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import (
+    fleet,
+    former,
+    mirror,
+    portability,
+    report_file,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     admission,
     explain,
     table,
     together,
 )
+
+_CREDENTIALS = re.compile("://[^/]*@")
+# Loaded once, before Ansible forks its workers.
+variables.load_defaults()
 
 
 class ActionModule(ActionBase):
@@ -53,14 +67,28 @@ class ActionModule(ActionBase):
         elif query == "admission":
             active = frozenset(task_vars["ansible_play_batch"])
             result |= _admit(active, hosts, answers, options)
+        elif query == "downloads":
+            result |= self._downloads(hosts, task_vars, options)
+        elif query == "images":
+            tried, wanted = list(_tried(task_vars, hosts)), _wanted(options)
+            unfit = portability.decide(tried, wanted)
+            result["hosts"] = portability.candidates(tried, wanted)
+            result["explained"] = explain(one for found in unfit.values() for one in found)
         else:
-            if query == "left_out":
-                hosts = [host for host in hosts if fleet.is_left_out(host)]
             again = {row["host"]: plain(row) for row in options["again"]}
-            verdicts = [
-                fleet.judge(host, answers, again.get(host.name), drift=options["drift"])
-                for host in hosts
-            ]
+            if query == "containers":
+                verdicts = portability.judge(
+                    list(_tried(task_vars, hosts)),
+                    _wanted(options),
+                    drift=options["drift"],
+                    check_mode=self._task.check_mode,
+                )
+            else:
+                verdicts = [
+                    fleet.judge(host, answers, again.get(host.name), drift=options["drift"])
+                    for host in hosts
+                    if query == "verdicts" or fleet.is_left_out(host)
+                ]
             path = options["report"] or ""
             entries, problems = report_file.read(path)
             verdicts = former.compare(verdicts, entries)
@@ -78,9 +106,44 @@ class ActionModule(ActionBase):
                     options["since"],
                     refused=len(run.get("refused", ())),
                     check_mode=self._task.check_mode,
+                    lines=portability.table(verdicts) if query == "containers" else None,
                 ),
             }
         return result
+
+    def _downloads(
+        self, hosts: Iterable[fleet.Host], task_vars: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Say what the hosts fetch. Their variables name images and files."""
+        rows = []
+        for host in hosts:
+            node = host.planned.get("node")
+            if node is None:
+                continue
+            values = {**variables.load_defaults(), **task_vars["hostvars"][host.name]}
+            templar = self._templar.copy_with_new_env(available_variables=values)
+            texts = {
+                name: str(plain(templar.template(values[name])) or "")
+                for name in mirror.VARIABLES
+                if name in values
+            }
+            rows.append(
+                mirror.Host(
+                    host.name,
+                    node["os"]["family"],
+                    host.planned.get("plans", {}),
+                    {name: for_node(text, node) for name, text in texts.items()},
+                    mirror.images(texts, node),
+                )
+            )
+        registry = urlsplit(options["mirror"]).netloc or options["mirror"]
+        listing = mirror.collect(rows, options["mirror"], registry)
+        commands = mirror.commands(listing, registry)
+        return {
+            "downloads": mirror.describe(listing),
+            "commands": commands,
+            "_ansible_no_log": bool(_CREDENTIALS.search("\n".join(commands))),
+        }
 
 
 def _names(task_vars: Mapping[str, Any], query: str, run: Mapping[str, Any]) -> list[str]:
@@ -92,7 +155,7 @@ def _names(task_vars: Mapping[str, Any], query: str, run: Mapping[str, Any]) -> 
     """
     if run:
         return list(run["hosts"])
-    if query not in ("admission", "doubts", "verdicts"):
+    if query not in ("admission", "containers", "doubts", "images", "verdicts"):
         return list(task_vars["ansible_play_batch"])
     batch = {host.name for host in task_vars["hostvars"]._inventory.get_hosts()}
     return [name for name in task_vars["ansible_play_hosts_all"] if name in batch]
@@ -115,6 +178,25 @@ def _hosts(
             dropped=bool(work) and name not in prepared and not known,
             work=work,
         )
+
+
+def _tried(
+    task_vars: Mapping[str, Any], hosts: Iterable[fleet.Host]
+) -> Iterator[portability.Tried]:
+    """Yield the hosts with what the scripts of the proof by `docker run` have printed."""
+    for host in hosts:
+        values = task_vars["hostvars"].raw_get(host.name)
+        results = [plain(values.get(name, {})) for name in ("verify_pulled", "verify_ran")]
+        # In check mode, a script that was skipped has printed an empty text.
+        first, second = (None if one.get("skipped") else one.get("stdout") for one in results)
+        asked = plain(values.get("nfs_mounts_exports", {}))
+        yield portability.Tried(host, first, second, asked.get("mounts", ()))
+
+
+def _wanted(options: Mapping[str, Any]) -> portability.Wanted:
+    return portability.Wanted(
+        options["image"], plain(options["capabilities"]), bool(options["command"])
+    )
 
 
 def _admit(
@@ -170,6 +252,7 @@ def _end(
     *,
     refused: int,
     check_mode: bool = False,
+    lines: list[str] | None = None,
 ) -> dict[str, Any]:
     """Return what a run ends with: each finding once, the table, and the outcome.
 
@@ -184,7 +267,7 @@ def _end(
             *(f"{one['host']}: {line}" for one in verdicts for line in one.get("lost", ())),
         ],
         "table": [
-            *table(verdicts),
+            *(table(verdicts) if lines is None else lines),
             fleet.summary(verdicts, refused=refused, seconds=seconds, check_mode=check_mode),
         ],
         "ansible_stats": fleet.statistic(outcome),

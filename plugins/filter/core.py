@@ -20,8 +20,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import findings
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import leak_docker, leak_verdict
-from ansible_collections.metal.gpu.plugins.module_utils.verdict import fabric
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    docker_proof,
+    leak_docker,
+    leak_verdict,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import fabric, nfs
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import CLUSTER, SMOKE
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
@@ -78,6 +82,10 @@ def judge_fabric(node: Node, host: str) -> list[dict[str, str]]:
     return list(fabric.judge_fabric(host, node))
 
 
+def judge_exports(rows: Iterable[Mapping[str, str]], host: str) -> list[dict[str, str]]:
+    return list(nfs.judge_exports(rows, host))
+
+
 def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanResult:
     return drain.plan(plain(row), plain(desired))
 
@@ -104,6 +112,7 @@ def registry_questions(hosts: Any, target: Any) -> list[dict[str, object]]:
 
 
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
+    "judge_exports": judge_exports,
     "judge_fabric": judge_fabric,
     "keeping": labels.keeping,
     "leak_script": leak_docker.script,
@@ -115,10 +124,12 @@ _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "permissions": permissions.needed,
     "plan_device_plugin": plan_device_plugin,
     "plan_teardown": plan_teardown,
+    "pull_script": docker_proof.pull_script,
     "registry_certificate": registry_certificate,
     "registry_document": registry_document,
     "registry_questions": registry_questions,
     "rollout": rollout.rollout,
+    "run_script": docker_proof.run_script,
     "stopped": report.stopped,
     "unlabelling": labels.unlabelling,
 }

@@ -1368,6 +1368,68 @@ LEAK_UNPROVEN (failure): the leak test could not try everything on this node: {e
 Remedy: correct the reason, and run `ansible-playbook metal.gpu.leak_test` again; verify_leak_image
   and verify_smoke_image set the images, verify_smoke_namespace the namespace
 
+IMAGE_UNPULLABLE (failure): Docker cannot pull the image {image}: {error}
+Remedy: run `docker pull {image}` on the host as root; correct verify_docker_image, the registry's
+  address, its certificate, or the login in /root/.docker/config.json
+
+IMAGE_DIFFERS (failure): this host has another image {image} than {other}: {found}, expected
+  {expected}
+Remedy: set verify_docker_image to the image by its digest, such as {expected}
+
+IMAGE_ARCHITECTURE (failure): the image {image} is for {found}, and this host is {expected}
+Remedy: publish the image for {expected} too (`docker buildx build --platform`), or leave this host
+  out
+
+IMAGE_NEEDS_DRIVER (failure): the image {image} needs {need}; this host has driver {driver}, which
+  supports CUDA {cuda}
+Remedy: install a newer driver (docs/driver.md), or use an image for CUDA {cuda} or older
+
+IMAGE_NEEDS_GPU (failure): the image {image} does not run on the GPUs of this host: {need}
+Remedy: build the programs of the image for these GPUs too, or leave this host out; if the image has
+  the code, correct verify_docker_capabilities
+
+CONTAINER_FAILED (failure): no container of the image {image} ran on this host: {error}
+Remedy: run `docker run --rm --gpus all {image}` on the host as root; if the image has no shell and
+  no vectorAdd, set verify_docker_command to a program of its own
+
+CONTAINER_GPUS_DIFFER (failure): a container with all GPUs has {found} of {expected} GPUs:
+  {evidence}
+Remedy: compare `nvidia-smi -L` on the host with `docker run --rm --gpus all IMAGE nvidia-smi -L`;
+  after a change of GPUs, run `systemctl restart nvidia-cdi-refresh.service` and restart Docker
+
+NFS_SERVER_SILENT (failure): the NFS server {server} does not answer this host about {export}:
+  {evidence}
+Remedy: check the name, the network and the firewall: `nc -vz {server} 2049` on the host; NFS 3 also
+  needs port 111 and that of the server's mountd
+
+NFS_VERSION_DIFFERS (failure): {server} does not have the version of NFS that the mount at {path}
+  needs: it has {evidence}, expected {version}
+Remedy: set `version` of the mount in nfs_mounts_mounts to one that the server has, or turn the
+  version on there
+
+NFS_EXPORT_MISSING (failure): {server} does not export {export} to this host: {evidence}
+Remedy: compare `showmount --exports {server}` with nfs_mounts_mounts, and add this host to the
+  export on the server
+
+NFS_READ_ONLY (failure): root of this host may not write to {server}:{export}, which is mounted at
+  {path}
+Remedy: export it with write access; if nothing writes to it, set `read_only: true` in
+  nfs_mounts_mounts; if the server makes root nobody, set `squashed: true`
+
+NFS_UNPROVEN (notice): nothing shows yet whether {server} exports {export} to this host: {evidence}
+Remedy: nothing to do; the first access to {path} shows it
+
+NFS_MOUNT_TAKEN (refusal): the role nfs_mounts cannot mount an export at {path}: {evidence}
+Remedy: remove what is there, or set another path in nfs_mounts_mounts
+
+NFS_KERNEL_MISSING (notice): the kernel {release} cannot mount NFS on demand, so the units of the
+  mounts are written, and not started
+Remedy: install the kernel's package with the modules nfsv4 and autofs4, such as
+  linux-modules-extra, and run the playbook again
+
+NFS_REMOUNT_DUE (notice): what is mounted at {path} keeps its options until it is unmounted
+Remedy: stop the containers that use it, and run `umount {path}`; the next access mounts it again
+
 SMOKE_PARTIAL (notice): a smoke pod proved {seen} GPUs, but not {busy}, because pods have claimed
   them: {holders}
 Remedy: nothing to do; to prove every GPU, drain the node and run `ansible-playbook

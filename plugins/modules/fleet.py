@@ -25,11 +25,16 @@ options:
       - V(admission) is which hosts may go on, and which of these have work.
       - V(members) are the nodes for the device plugin.
       - V(questions) is what to ask the cluster about each node.
+      - V(images) is on which hosts an image can run, and V(containers) the judgement of each host
+        without Kubernetes, from what two scripts have printed there.
+      - V(downloads) is what the plans of all hosts fetch, and how a mirror gets it.
       - V(doubts) are the hosts to observe again, because they have changed since.
       - V(verdicts) is the judgement of each host, and V(left_out) of those that the run left out.
     type: str
     required: true
-    choices: [reports, admission, members, questions, doubts, verdicts, left_out]
+    choices:
+      [reports, admission, members, questions, doubts, verdicts, left_out, images, containers,
+       downloads]
   cluster:
     description:
       - What the cluster has answered to preflight. RV(metal.gpu.gpu_capacity#module:nodes) or, for
@@ -86,10 +91,28 @@ options:
     description: Whether the steps of plans are findings.
     type: bool
     default: true
+  image:
+    description: With O(query=images) and O(query=containers), the image.
+    type: str
+    default: ""
+  capabilities:
+    description: Compute capabilities for which the image has code. Empty if nobody knows them.
+    type: list
+    elements: str
+    default: []
+  command:
+    description: The program that the image runs on each GPU. Empty for C(vectorAdd).
+    type: list
+    elements: str
+    default: []
+  mirror:
+    description: With O(query=downloads), the address of the mirror that the hosts will use.
+    type: str
+    default: ""
   report:
     description:
-      - With O(query=verdicts), a file on the controller. The verdicts are compared with those that
-        it has, and written to it, except in check mode.
+      - With O(query=verdicts) and O(query=containers), a file on the controller. The verdicts are
+        compared with those that it has, and written to it, except in check mode.
     type: path
 """
 
@@ -127,23 +150,37 @@ questions:
   elements: dict
   returned: with O(query=questions)
 hosts:
-  description: The hosts to observe again.
+  description: The hosts to observe again, or those on which the image can run.
   type: list
   elements: str
-  returned: with O(query=doubts)
+  returned: with O(query=doubts) and O(query=images)
 verdicts:
   description: >-
     The verdict on each host, with C(layers), C(findings) and C(ok). A host can be C(ok) and
     C(busy), if pods hold all GPUs, so that none is proven. C(level) is how far pods proved GPUs.
     C(gpus) has each GPU with its C(address) and C(uuid), the first layer that lacks it
     (C(lost_at)), whether a program in a pod C(computed) on it, and the pod that keeps it C(busy).
-    C(seen) has the GPUs of each layer, and C(lost) the lines about lost GPUs.
+    C(seen) has the GPUs of each layer, and C(lost) the lines about lost GPUs. With
+    O(query=containers), C(container) has the versions that the container saw, the digest of the
+    image, and on how many GPUs it computed.
   type: dict
-  returned: with O(query=verdicts) and O(query=left_out)
+  returned: with O(query=verdicts), O(query=left_out) and O(query=containers)
+downloads:
+  description: >-
+    The C(repositories) with the packages and the hosts that install them, the packages of the
+    C(system)'s own sources, the C(files), the C(images), and the C(variables) of the hosts for
+    the mirror.
+  type: dict
+  returned: with O(query=downloads)
+commands:
+  description: The lines of a shell script that fills the mirror.
+  type: list
+  elements: str
+  returned: with O(query=downloads)
 failures:
   description: The codes of the findings for which a host fails, by host.
   type: dict
-  returned: with O(query=verdicts) and O(query=left_out)
+  returned: with O(query=verdicts), O(query=left_out) and O(query=containers)
 begin:
   description: Whether the run may start.
   type: bool
@@ -163,21 +200,24 @@ explained:
   description: Each finding once, as lines.
   type: list
   elements: str
-  returned: with O(query=admission), O(query=verdicts) and O(query=left_out)
+  returned: >-
+    with O(query=admission), O(query=verdicts), O(query=left_out), O(query=images) and
+    O(query=containers)
 table:
   description: >-
     The verdicts as lines. The last line counts nodes and GPUs. Empty if O(query=admission) lets the
     run start.
   type: list
   elements: str
-  returned: with O(query=admission), O(query=verdicts) and O(query=left_out)
+  returned: with O(query=admission), O(query=verdicts), O(query=left_out) and O(query=containers)
 outcome:
   description:
     - V(ok) or V(unhealthy). V(cluster_down) if the API server gave no usable answer. V(refused) if
       the run does not start.
     - It is also the custom statistic C(metal_gpu_outcome) of the run.
   type: str
-  returned: with O(query=verdicts) and O(query=left_out), and if the run does not start
+  returned: >-
+    with O(query=verdicts), O(query=left_out) and O(query=containers), and if the run does not start
 """
 
 from typing import Any
@@ -190,7 +230,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "type": "str",
         "required": True,
         "choices": [
-            *("reports", "admission", "members", "questions", "doubts", "verdicts", "left_out")
+            *("reports", "admission", "members", "questions", "doubts", "verdicts", "left_out"),
+            *("images", "containers", "downloads"),
         ],
     },
     "cluster": {"type": "dict", "default": {"nodes": {}}},
@@ -206,6 +247,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "since": {"type": "float"},
     "drift": {"type": "bool", "default": True},
     "report": {"type": "path"},
+    "image": {"type": "str", "default": ""},
+    "capabilities": {"type": "list", "elements": "str", "default": []},
+    "command": {"type": "list", "elements": "str", "default": []},
+    "mirror": {"type": "str", "default": ""},
 }
 
 

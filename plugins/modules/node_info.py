@@ -1908,6 +1908,46 @@ gpu_node:
       sample:
         version: 2
         driver: systemd
+    nfs:
+      description: What mounts NFS exports, and what the kernel can mount.
+      type: dict
+      contains:
+        units:
+          description: The lines of the units that P(metal.gpu.nfs_mounts#role) wrote, by path.
+          type: dict
+        others:
+          description: Paths of other units that mount something.
+          type: list
+          elements: str
+        fstab:
+          description: Where /etc/fstab mounts something.
+          type: list
+          elements: str
+        mounted:
+          description: >-
+            File systems of disks and of the network that are mounted now, and automounts: C(path),
+            C(type) and C(source).
+          type: list
+          elements: dict
+        enabled:
+          description: The automounts that systemd starts at boot.
+          type: list
+          elements: str
+        kernel:
+          description: Whether the running kernel can mount NFS 4, or has a module for it.
+          type: bool
+        automount:
+          description: Whether it can have automounts.
+          type: bool
+      sample:
+        units: {}
+        others: [/usr/lib/systemd/system/tmp.mount]
+        fstab: [/]
+        mounted:
+          - {path: /, type: ext4, source: /dev/sda1}
+        enabled: []
+        kernel: true
+        automount: true
     packages:
       description: >-
         The installed packages among O(packages) of the node's own architecture, by name, with

@@ -38,6 +38,7 @@ options:
       - registries
       - nvidia_container_runtime
       - kubelet_device_plugins
+      - nfs_mounts
   prove:
     description: Observes the node again, and fails if a step of these roles remains.
     type: bool
@@ -117,6 +118,7 @@ ROLES = [
     "registries",
     "nvidia_container_runtime",
     "kubelet_device_plugins",
+    "nfs_mounts",
 ]
 ARGUMENT_SPEC: dict[str, Any] = {
     "roles": {"type": "list", "elements": "str", "required": True, "choices": ROLES},

@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.components import 
     health,
     kernel_log,
     kubelet,
+    nfs,
     ours,
     packages,
     platform,
@@ -44,6 +45,7 @@ PROBES: dict[str, Probe] = {
     # After the engines, whose files name others.
     "registries": registries.PROBE,
     "kubelet": kubelet.PROBE,
+    "nfs": nfs.PROBE,
     "packages": packages.PROBE,
     "ours": ours.PROBE,
     "signed_modules": signed_modules.PROBE,

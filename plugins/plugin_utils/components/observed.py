@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.kernel_log im
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet import (
     observed as kubelet,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import observed as nfs
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.ours import observed as ours
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.packages import (
     observed as packages,
@@ -52,6 +53,7 @@ class Node(
     container_toolkit.Observed,
     kubelet.Observed,
     registries.Observed,
+    nfs.Observed,
     packages.Observed,
     ours.Observed,
     signed_modules.Observed,

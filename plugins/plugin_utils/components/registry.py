@@ -23,6 +23,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import plan as driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import subnet_manager
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet import plan as kubelet
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import plan as nfs
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
     plan as platform,
@@ -44,6 +45,7 @@ _PLANNERS = {
     "registries": registries.plan,
     "nvidia_container_runtime": container_toolkit.plan,
     "kubelet_device_plugins": kubelet.plan,
+    "nfs_mounts": nfs.plan,
 }
 PLANNERS = cast(Mapping[str, Planner], _PLANNERS)
 # Roles that only nodes with this engine need.
@@ -58,6 +60,7 @@ PACKAGES = (
     *("linux-modules-nvidia-*", "linux-image-*", "libcuda1"),
     *("python3-dnf-plugin-versionlock", *driver_packages.COMPILERS),
     *(*driver_packages.INSTALLER_NEEDS, SUBNET_MANAGER, *subnet_manager.TOOLS),
+    *nfs.PACKAGES,
 )
 # The repositories of this collection, those of nvidia-docker, and EPEL.
 REPOSITORIES = (

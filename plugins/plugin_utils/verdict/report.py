@@ -187,10 +187,15 @@ def table(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
         numbers = [_cell(verdict["layers"][layer]) for layer in LAYERS]
         machine = [_cell(verdict["machine"][key]) for key in ("gpu", "driver")]
         rows.append([verdict["host"], *machine, *numbers, word(verdict)])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    return aligned(rows, [place for place in range(len(HEADINGS)) if place not in _TEXTS])
+
+
+def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int]) -> list[str]:
+    """Return a table as lines. Columns of numbers are aligned at their right side."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(
-            cell.ljust(width) if column in _TEXTS else cell.rjust(width)
+            cell.rjust(width) if column in numbers else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows

@@ -58,7 +58,7 @@ REPOSITORY = {
     "now": datetime(2026, 11, 22, tzinfo=UTC),
 }
 _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "preflight": (plan_preflight, {"engine": "auto", "gpu_count": None}),
+    "preflight": (plan_preflight, {"engine": "auto", "gpu_count": None, "kubelet": True}),
     "nvidia_driver": (
         plan_nvidia_driver,
         {

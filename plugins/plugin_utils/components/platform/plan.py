@@ -59,6 +59,8 @@ def plan(node: Node, desired: Desired) -> PlanResult:
             return plan.result()
         engines.refuse_stopped_distribution(plan, node)
         engines.refuse(plan, node, desired["engine"])
+        if not kubelet["installed"] and not desired["kubelet"]:
+            return plan.result()
         if not kubelet["installed"]:
             engines.refuse_missing_kubelet(plan, node)
             return plan.result()

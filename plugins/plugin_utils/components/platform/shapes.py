@@ -16,6 +16,7 @@ class Desired(Circumstances):
     """The variables of the role preflight."""
 
     state: State
+    kubelet: bool  # whether the node needs one
     gpu_count: object  # anything; the planner refuses what is no number
 
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components import nfs
 from ansible_collections.metal.gpu.plugins.module_utils.probe.registry import PROBES
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
@@ -74,8 +75,8 @@ def test_every_block_that_a_role_writes_is_known():
         if "ansible.builtin.blockinfile" in task
     ]
     written = [role for role, block in blocks if block.get("state") != "absent"]
-    # The names of these files have the names of registries, so their component looks for them.
-    assert set(written) == {*WRITERS.values(), registries.ROLE}
+    # The files of these two have names of the user's things, so their components look for them.
+    assert set(written) == {*WRITERS.values(), nfs.ROLE, registries.ROLE}
 
 
 def test_the_role_registries_writes_the_mark_that_is_looked_for():

@@ -248,6 +248,10 @@ def test_a_gpu_node(observe, tmp_path):
         "device_obstacles": [],
         "device_majors": {},
         "device_users": None,
+        "nfs": {
+            **{"units": {}, "others": [], "fstab": [], "mounted": [], "enabled": []},
+            **{"kernel": False, "automount": False},
+        },
         "toolkit": {
             "packages": {"nvidia-container-toolkit": "1.20.1-1"},
             "version": "1.20.1",

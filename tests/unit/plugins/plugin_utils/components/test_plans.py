@@ -50,7 +50,10 @@ REPOSITORY = {
     "repository_fingerprint": "0" * 40,
 }
 CHOICES: dict[str, dict[str, Any]] = {
-    "preflight": {"host": "gpu-1", "state": "present", "engine": "auto", "gpu_count": None},
+    "preflight": {
+        **{"host": "gpu-1", "state": "present", "engine": "auto", "gpu_count": None},
+        "kubelet": True,
+    },
     "nvidia_driver": {
         "host": "gpu-1",
         "state": "present",
@@ -302,6 +305,7 @@ REFUSALS = [
     ("declared none", "preflight", {}, {"gpu_count": 0}, ["GPU_COUNT_DIFFERS"]),
     ("vfio", "preflight", {"pci": [{**GPU, "driver": "vfio-pci"}]}, {}, ["GPU_PASSED_THROUGH"]),
     ("no kubelet", "preflight", {"kubelet": {"installed": False}}, {}, ["KUBELET_MISSING"]),
+    ("Docker host", "preflight", {"kubelet": {"installed": False}}, {"kubelet": False}, []),
     ("renamed", "preflight", {"kubelet": {"own_name": "gpu-9"}}, {}, ["NODE_RENAMED"]),
     *(
         (

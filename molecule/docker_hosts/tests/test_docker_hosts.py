@@ -1,0 +1,146 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Two unlike hosts from bare to the table, and images that do not run on one of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from scenes import ADMINS_SERVICE
+
+PLAYBOOK = "metal.gpu.docker_hosts"
+PROOF = (PLAYBOOK, "--tags=verify")
+IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"
+CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
+# The observation, the two scripts, and the NFS servers if there are mounts.
+OPERATIONS_ALLOWED = 3
+
+
+def rows(run: Any) -> dict[str, list[str]]:
+    """Return the last two cells of each host in the table."""
+    lines = [line.strip(' ",').split() for line in run.output.splitlines()]
+    return {line[0]: line[-2:] for line in lines if line[1:2] == ["Tesla"]}
+
+
+def test_second_run_changes_nothing_and_shows_the_table(laboratory):
+    run = laboratory.playbook(PLAYBOOK, "-vvv")
+    assert run.returncode == 0
+    assert rows(run) == {"gpu-1": ["4/4", "ok"], "gpu-2": ["4/4", "ok"]}
+    assert {"gpu-1", "gpu-2"} <= {*run.unchanged}
+    operations = run.operations()
+    for node, address in laboratory.addresses.items():
+        count = operations[address]
+        print(f"\n{node}: {count} remote operations, {OPERATIONS_ALLOWED} allowed", end=" ")
+        assert 0 < count <= OPERATIONS_ALLOWED
+
+
+def test_check_announced_what_converge_did(check_and_converge):
+    check, converge = check_and_converge
+    assert check.announced
+    assert check.announced == converge.announced
+    assert check.announced <= converge.ran
+
+
+def test_docker_of_the_admin_stays(laboratory):
+    host = laboratory.host("gpu-1")
+    engine = json.loads(host.check_output("docker info --format '{{json .}}'"))
+    assert engine["ServerVersion"].startswith("20.10.")
+    assert engine["DefaultRuntime"] == "runc"
+    assert engine["DockerRootDir"] == "/srv/docker"
+    state = host.check_output("docker inspect --format '{{.State.Status}}' " + ADMINS_SERVICE)
+    assert state == "running"
+
+
+def test_virgin_host_has_dockers_own_packages(laboratory):
+    found = laboratory.host("gpu-2").check_output("docker version --format '{{.Server.Version}}'")
+    assert found == laboratory.facts["versions"]["docker"]
+
+
+def test_nothing_of_the_proof_is_left(laboratory, node):
+    listed = laboratory.host(node).check_output("docker ps --all --format '{{.Names}}'").split()
+    assert [name for name in listed if name.startswith("metal-gpu")] == []
+
+
+def test_program_of_the_image_runs_on_each_gpu(laboratory):
+    command = json.dumps({"verify_docker_image": CUDA, "verify_docker_command": ["nvidia-smi"]})
+    run = laboratory.playbook(*PROOF, f"--extra-vars={command}")
+    assert run.returncode == 0
+    assert rows(run) == {"gpu-1": ["4/4", "ok"], "gpu-2": ["4/4", "ok"]}
+
+
+@pytest.fixture
+def needy(laboratory: Any) -> Iterator[str]:
+    """Both hosts have an image for a driver that does not exist yet."""
+    name, change = "needy:1", "ENV NVIDIA_REQUIRE_CUDA=cuda>=99.0"
+    for node in ("gpu-1", "gpu-2"):
+        host = laboratory.host(node)
+        host.check_output("docker create --name needy %s", IMAGE)
+        host.check_output("docker commit --change %s needy %s", change, name)
+        host.check_output("docker rm needy")
+    yield name
+    for node in ("gpu-1", "gpu-2"):
+        laboratory.host(node).check_output("docker rmi %s", name)
+
+
+def test_hosts_whose_driver_is_too_old_are_named_and_start_nothing(laboratory, needy):
+    run = laboratory.playbook(*PROOF, f"--extra-vars=verify_docker_image={needy}")
+    assert run.returncode != 0
+    for node in ("gpu-1", "gpu-2"):
+        # Each host has made an image of its own, so one of them also has IMAGE_DIFFERS.
+        assert "4/4" not in rows(run)[node]
+        assert re.search(rf"IMAGE_NEEDS_DRIVER {node}: .*CUDA 99.0", run.words)
+
+
+def test_gpus_without_code_are_named(laboratory):
+    wanted = json.dumps({"verify_docker_capabilities": ["7.5"]})
+    run = laboratory.playbook(*PROOF, f"--extra-vars={wanted}")
+    assert run.returncode != 0
+    assert rows(run) == {"gpu-1": ["-", "IMAGE_NEEDS_GPU"], "gpu-2": ["4/4", "ok"]}
+    assert re.search(r"IMAGE_NEEDS_GPU gpu-1: .*it has code for 7.5, and .* has 6.0", run.words)
+
+
+def test_image_that_nobody_has(laboratory):
+    run = laboratory.playbook(*PROOF, "--extra-vars=verify_docker_image=nobody/has:this")
+    assert run.returncode != 0
+    assert {*rows(run)["gpu-2"]} == {"-", "IMAGE_UNPULLABLE"}
+    assert "IMAGE_UNPULLABLE gpu-1: Docker cannot pull nobody/has:this" in run.words
+
+
+def test_gpu_that_is_lost_is_named_beside_the_image(laboratory):
+    laboratory.lab("fault", "gpu-2", "gpu-lost", "1")
+    try:
+        run = laboratory.playbook(*PROOF, "--limit=gpu-2")
+    finally:
+        laboratory.lab("fault", "gpu-2", "restore")
+    assert run.returncode != 0
+    assert "GPU_FAULTY gpu-2" in run.words
+
+
+@pytest.fixture
+def snap(laboratory: Any) -> Iterator[str]:
+    host, path = laboratory.host("gpu-2"), "/snap/bin/docker"
+    host.check_output("mkdir -p /snap/bin && touch %s", path)
+    yield path
+    host.check_output("rm -r /snap")
+
+
+def test_docker_of_a_snap_is_refused_before_anything_starts(laboratory, snap):
+    run = laboratory.playbook(PLAYBOOK)
+    assert run.returncode != 0
+    assert "Nothing was changed" in run.output
+    assert re.search(rf"SNAP_DOCKER gpu-2: .*{snap}", run.words)
+    assert "Compute on every GPU" not in run.output
+
+
+def test_nfs_server_that_is_not_there_stops_only_this_host(laboratory):
+    mount = {"server": laboratory.facts["gateway"], "export": "/srv", "path": "/srv/nfs"}
+    wanted = json.dumps({"nfs_mounts_mounts": [mount]})
+    run = laboratory.playbook(PLAYBOOK, f"--extra-vars={wanted}", "--limit=gpu-2")
+    assert run.returncode != 0
+    assert "NFS_SERVER_SILENT gpu-2" in run.words
+    assert laboratory.host("gpu-2").run("ls /etc/systemd/system/srv-nfs.mount").rc != 0

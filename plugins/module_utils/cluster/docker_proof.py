@@ -1,0 +1,231 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""The proof by `docker run`, for hosts without Kubernetes: its scripts, and what they print.
+
+No function does I/O.
+
+The first one pulls the image and prints what it needs, so that a host on which it would not run is
+named before a container starts. The second one runs it with all GPUs. Each is one remote operation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import smoke_output
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import Result
+from ansible_collections.metal.gpu.plugins.module_utils.read.image_needs import Image
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# How a container gets GPUs: by `--gpus`, or by the runtime `nvidia` and the environment.
+GPUS, RUNTIME = "gpus", "runtime"
+_PART = "== "
+_EXIT = re.compile(r"^exit (?P<code>\d+)$", re.MULTILINE)
+_VERSIONS = re.compile(r"^versions (?P<driver>\S+) (?P<cuda>\S+)$", re.MULTILINE)
+_NOT_STARTED = (125, 126, 127)  # by Docker: no container; no permission; no such program
+_CAPABILITY = re.compile(r"(?P<uuid>GPU-[0-9A-Fa-f-]+), (?P<capability>[0-9]{1,2}\.[0-9])")
+_STOPPED = (124, 137, 143)
+
+# Two braces would be a template for Ansible, so the shell makes them. Of the environment, which
+# may have secrets, only what decides where the image runs leaves the host.
+_PULL = """\
+o=$(printf '\\173\\173') c=$(printf '\\175\\175')
+say() { printf '== %s\\n' "$1"; }
+show() { docker image inspect --format "$1" "$image" 2>&1; }
+has() { docker image inspect "$image" >/dev/null 2>&1; }
+case $image in *@sha256:*) pinned=yes ;; *) pinned= ;; esac
+before=$(show "${o}.Id${c}")
+if [ -n "$may_pull" ] && { [ -z "$pinned" ] || ! has; }; then
+  words=$(docker pull --quiet "$image" 2>&1) || { say failure; printf '%s\\n' "$words"; }
+fi
+if has; then
+  [ "$before" = "$(show "${o}.Id${c}")" ] || say pulled
+  say architecture; show "${o}.Architecture${c}"
+  say digests; show "${o}json .RepoDigests${c}"
+  say layers; show "${o}json .RootFS.Layers${c}"
+  say environment
+  show "${o}range .Config.Env${c}${o}println .${c}${o}end${c}" |
+    grep -E '^(NVIDIA_REQUIRE_[A-Z_]+|NVIDIA_DISABLE_REQUIRE|CUDA_VERSION)='
+fi
+say way; printf '%s\n' "$way"
+say gpus; nvidia-smi --query-gpu=uuid,compute_cap --format=csv,noheader 2>&1
+say brand; nvidia-smi -q 2>/dev/null | sed -n 's/^ *Product Brand *: *//p' | head -n 1
+say end
+"""
+
+_VERSIONS_SCRIPT = """\
+nvidia-smi 2>/dev/null | sed -n \
+'s/.*Driver Version: *\\([0-9.]*\\).*CUDA Version: *\\([0-9.]*\\).*/versions \\1 \\2/p'
+"""
+
+# The errors of Docker must not be taken for what the container prints. Docker itself ends without
+# the container if its client is stopped, so the container is removed by its name.
+_RUN = """\
+name=metal-gpu-proof-$$
+trap 'docker rm --force "$name" >/dev/null 2>&1' EXIT
+exec 3>&1
+start() {
+  words=$(timeout -k 5 LIMIT docker run --rm --name "$name" --network none "$@" 2>&1 >&3)
+  code=$?
+  printf '\\n== errors\\n%s\\n== end\\nexit %s\\n' "$words" "$code"
+}
+"""
+
+
+class Pulled(NamedTuple):
+    """What the first script found."""
+
+    image: Image | None  # None: the host does not have it
+    failure: str  # of the pull; an image can be there nevertheless. Empty: none was tried
+    capabilities: Mapping[str, str]  # by UUID; empty if nvidia-smi does not say it
+    brand: str
+    way: str = GPUS  # how a container gets GPUs
+
+
+class Proof(NamedTuple):
+    """What the second script found."""
+
+    results: tuple[Result, ...]
+    driver: str | None  # as the container sees them
+    cuda: str | None
+    trouble: str = ""  # what else the container printed
+    error: str = ""  # why no container ran; empty if one did
+
+
+def pull_script(image: str, may_pull: bool = True, way: str = GPUS) -> str:
+    """Return a script that pulls the image, and prints what it needs and what the host has.
+
+    An image by digest that is there is not pulled again: nobody can have changed it. Check mode
+    pulls nothing, and looks at what is there. `way` is how a container of this host gets GPUs.
+    """
+    pull = "yes" if may_pull else ""
+    return f"image={shlex.quote(image)} may_pull={pull} way={shlex.quote(way)}\n{_PULL}"
+
+
+def run_script(image: str, command: Sequence[str] = (), limit_s: int = 300, way: str = GPUS) -> str:
+    """Return a script that computes on all GPUs in containers of the image.
+
+    Without a command, one container runs vectorAdd on each GPU. The command runs once for each GPU,
+    in a container with this GPU only. `way` is how a container gets GPUs.
+    """
+    head = _RUN.replace("LIMIT", str(limit_s))
+    if not command:
+        _sh, _c, script = smoke_output.command(smoke_output.COMPUTE)
+        script = _VERSIONS_SCRIPT + script.replace("/dev/termination-log", "/dev/null")
+        words = [*_options(way, "all"), "--entrypoint", "sh", image, "-c", script]
+        return f"{head}start {shlex.join(words)}\n"
+    program = shlex.join(["--entrypoint", command[0], image, *command[1:]])
+    options = " ".join(_options(way, '"$uuid"'))
+    return (
+        f"{head}for uuid in $(nvidia-smi --query-gpu=uuid --format=csv,noheader); do\n"
+        f"printf '{_PART}gpu %s\\n' \"$uuid\"\n"
+        f"start {options} {program}\n"
+        "done\n"
+    )
+
+
+def _options(way: str, gpu: str) -> list[str]:
+    if way == RUNTIME:
+        return ["--runtime", "nvidia", "--env", f"NVIDIA_VISIBLE_DEVICES={gpu}"]
+    return ["--gpus", gpu if gpu == "all" else f"device={gpu}"]
+
+
+def parse_pulled(name: str, output: str) -> Pulled:
+    """Read what the first script printed."""
+    parts = _parts(output)
+    image = None
+    if "layers" in parts:
+        lines = parts.get("environment", "").splitlines()
+        image = Image(
+            name,
+            parts.get("architecture", "").strip(),
+            _texts(parts.get("digests", "")),
+            _texts(parts["layers"]),
+            dict(line.split("=", 1) for line in lines if "=" in line),
+        )
+    found = _CAPABILITY.finditer(parts.get("gpus", ""))
+    failure = parts.get("failure", "").strip()
+    if image is None and not failure and "end" not in parts:
+        failure = output.strip() or "the script printed nothing"
+    return Pulled(
+        image,
+        failure,
+        {one["uuid"]: one["capability"] for one in found},
+        parts.get("brand", "").strip(),
+        parts.get("way", "").strip() or GPUS,
+    )
+
+
+def parse_run(output: str, *, has_command: bool = False) -> Proof:
+    """Read what the second script printed."""
+    if has_command:
+        return _parse_commands(output)
+    said, error, code = _ended(output)
+    if error or code is None:
+        return Proof((), None, None, error=error or "the script ended before the container")
+    versions = _VERSIONS.search(said)
+    computed = smoke_output.parse_computed(_VERSIONS.sub("", said))
+    error = "" if computed.has_program else "the image has no shell, or no vectorAdd"
+    return Proof(
+        computed.results,
+        versions["driver"] if versions else None,
+        versions["cuda"] if versions else None,
+        computed.trouble,
+        error,
+    )
+
+
+def _parse_commands(output: str) -> Proof:
+    results, errors = [], []
+    for part in f"\n{output}".split(f"\n{_PART}gpu ")[1:]:
+        uuid, _newline, text = part.partition("\n")
+        said, error, code = _ended(text)
+        if error:
+            errors.append(error)
+            continue
+        words = ([line.strip() for line in said.splitlines() if line.strip()] or [""])[-1]
+        if code in _STOPPED:
+            words = f"the program was stopped (exit code {code})"
+        results.append(
+            Result(uuid, code == 0, "" if code == 0 else words or f"it exited with code {code}")
+        )
+    error = errors[0] if errors and not results else ""
+    if not results and not error:
+        error = output.strip() or "nvidia-smi lists no GPU on the host"
+    trouble = "; ".join(dict.fromkeys(errors)) if results else ""
+    return Proof(tuple(results), None, None, trouble, error)
+
+
+def _ended(text: str) -> tuple[str, str, int | None]:
+    """Return what the container printed, why Docker did not run it, and the exit code."""
+    said, _part, rest = text.partition(f"\n{_PART}errors\n")
+    errors, _part, end = rest.partition(f"\n{_PART}end\n")
+    match = _EXIT.search(end)
+    code = int(match["code"]) if match else None
+    if code in _NOT_STARTED:
+        return said, errors.strip() or f"docker run exited with code {code}", code
+    # A program prints its error where Docker prints its own.
+    return f"{said}\n{errors}" if code else said, "", code
+
+
+def _parts(output: str) -> dict[str, str]:
+    found = {}
+    for part in f"\n{output}".split(f"\n{_PART}")[1:]:
+        name, _newline, text = part.partition("\n")
+        found[name] = text
+    return found
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    """Return the texts of a JSON list; an image that was loaded from a file has null."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return ()
+    return tuple(map(str, found)) if isinstance(found, list) else ()

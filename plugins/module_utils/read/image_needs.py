@@ -1,0 +1,247 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Does an image with CUDA programs run on a machine? Decide before it is started. No I/O.
+
+An image says which machines it is for: by its architecture, by the variables of its environment
+that NVIDIA's runtime compares with the driver (NVIDIA_REQUIRE_CUDA and others), and by its version
+of CUDA. No image says for which GPUs it has code. The images of cuda_images are known; of other
+ones, the admin says it.
+
+What cannot be known is no misfit: then only the container shows it.
+
+Source: tests/recorded/image_needs.yml
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_images
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+# Of Docker, by the name that the kernel has for it.
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+ARCHITECTURE, DRIVER, GPU = "IMAGE_ARCHITECTURE", "IMAGE_NEEDS_DRIVER", "IMAGE_NEEDS_GPU"
+
+_REQUIRE, _JETPACK = "NVIDIA_REQUIRE_", "NVIDIA_REQUIRE_JETPACK"
+_DISABLE = "NVIDIA_DISABLE_REQUIRE"
+_CUDA, _TRUE = "CUDA_VERSION", ("1", "t", "T", "TRUE", "true", "True")
+_FACTOR = re.compile(r"(?P<name>[^<>=!]+)(?P<sign>!=|<=|>=|=|<|>)(?P<value>.+)")
+_SIGNS = {"=": (0,), "!=": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
+# Such as 7.5, 9.0+PTX and 9.0a.
+CAPABILITY = re.compile(
+    r"(?P<major>[0-9]{1,2})\.(?P<minor>[0-9])(?P<kind>[af]?)(?P<ptx>\+PTX)?", re.ASCII
+)
+_LENGTH = 60  # of a quoted requirement; those of NVIDIA's images have a part for each brand
+
+
+class Image(NamedTuple):
+    """What Docker says about an image."""
+
+    name: str
+    architecture: str  # as Docker names it
+    digests: tuple[str, ...] = ()  # NAME@sha256:…; empty if no registry has served it
+    layers: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}  # only what NVIDIA's runtime and this module read
+
+
+class Gpu(NamedTuple):
+    """A GPU as far as code must fit it."""
+
+    name: str  # for people
+    generation: str
+    capability: str | None = None  # such as 7.5; None: unknown
+
+
+class Machine(NamedTuple):
+    """What an image has to fit."""
+
+    architecture: str  # as the kernel names it
+    driver: str | None = None
+    cuda: str | None = None  # the newest version that the driver supports
+    gpus: Sequence[Gpu] = ()
+    brand: str = ""  # in nvidia-smi's words; empty: unknown
+    compares: bool = True  # whether the runtime compares NVIDIA_REQUIRE_CUDA
+
+
+class Misfit(NamedTuple):
+    """Why an image does not run on a machine: a finding, less its host."""
+
+    code: str
+    evidence: Mapping[str, str]
+
+
+def misfits(image: Image, machine: Machine, capabilities: Sequence[str] = ()) -> list[Misfit]:
+    """Return why an image does not run on a machine. `capabilities` is what it has code for."""
+    expected = ARCHITECTURES.get(machine.architecture, machine.architecture)
+    if image.architecture and image.architecture != expected:
+        evidence = {"image": image.name, "found": image.architecture, "expected": expected}
+        return [Misfit(ARCHITECTURE, evidence)]
+    found = []
+    of_driver = [*_of_driver(image, machine)]
+    if of_driver:
+        evidence = {
+            "image": image.name,
+            "need": "; ".join(of_driver),
+            "driver": machine.driver or "an unknown version",
+            "cuda": machine.cuda or "an unknown version",
+        }
+        found.append(Misfit(DRIVER, evidence))
+    of_gpus = [*_of_gpus(image, machine, capabilities)]
+    if of_gpus:
+        found.append(Misfit(GPU, {"image": image.name, "need": "; ".join(of_gpus)}))
+    return found
+
+
+def is_same(image: Image, other: Image) -> bool:
+    """Tell whether two hosts have the same image.
+
+    Docker's id of an image depends on how Docker stores it, and an image that was loaded from a
+    file has no digest. So without a common digest, the layers decide.
+    """
+    both = {one.rpartition("@")[2] for one in image.digests}
+    both &= {one.rpartition("@")[2] for one in other.digests}
+    return bool(both) or bool(image.layers and image.layers == other.layers)
+
+
+def _of_driver(image: Image, machine: Machine) -> Iterator[str]:
+    known = cuda_images.find(image.name)
+    if known and machine.driver and not cuda_images.runs_with(image.name, machine.driver):
+        yield f"driver {known.first_driver} or newer"
+        return
+    has_failed = False
+    for text in _requirements(image):
+        if machine.compares and meets(text, machine._replace(gpus=())) is False:
+            has_failed = True
+            yield f"`{_short(text)}`"
+    # Who says which drivers are enough knows more, such as that the image has cuda-compat.
+    asked = image.environment.get(f"{_REQUIRE}CUDA", "")
+    if has_failed or _is_disabled(image) or (asked and meets(asked, machine) is True):
+        return
+    version = release(image.environment.get(_CUDA, "")) or _least(asked)
+    if version and machine.cuda and version[0] > release(machine.cuda)[0]:
+        # Inside one major version, CUDA programs also run with older drivers.
+        yield f"a driver for CUDA {'.'.join(map(str, version[:2]))}"
+
+
+def _of_gpus(image: Image, machine: Machine, capabilities: Sequence[str]) -> Iterator[str]:
+    known = cuda_images.find(image.name)
+    for gpu in dict.fromkeys(machine.gpus):
+        alone = machine._replace(gpus=(gpu,))
+        if known and gpu.generation not in (*known.generations, *known.compiled):
+            yield f"it has no code for {gpu.name} ({gpu.generation})"
+        elif capabilities and gpu.capability and not covers(capabilities, gpu.capability):
+            has = ", ".join(capabilities)
+            yield f"it has code for {has}, and {gpu.name} has {gpu.capability}"
+        elif machine.compares:
+            for text in _requirements(image):
+                without = meets(text, alone._replace(gpus=()))
+                if without is not False and meets(text, alone) is False:
+                    yield f"`{_short(text)}`, and {gpu.name} has {gpu.capability}"
+
+
+def covers(capabilities: Sequence[str], capability: str) -> bool:
+    """Tell whether code for some compute capabilities runs on a GPU with this one.
+
+    Machine code runs on GPUs of the same major version, from its minor version on. PTX, which the
+    driver compiles, runs on every newer GPU. Code for 9.0a runs only on 9.0, and code for 10.0f on
+    its family, which has the same major version.
+    """
+    wanted = release(capability)
+    for text in capabilities:
+        match = CAPABILITY.fullmatch(text)
+        if match is None:
+            continue
+        has = (int(match["major"]), int(match["minor"]))
+        if match["kind"] == "a" and has == wanted:
+            return True
+        if match["kind"] != "a" and has[0] == wanted[0] and has <= wanted:
+            return True
+        if match["ptx"] and not match["kind"] and has <= wanted:
+            return True
+    return False
+
+
+def meets(requirement: str, machine: Machine) -> bool | None:
+    """Tell whether a machine meets a requirement of an image; None: it depends on what is unknown.
+
+    Terms are separated by blanks, and one of them must hold. Each has factors with commas between,
+    which must all hold. The runtime ignores a factor with an unknown name.
+    """
+    terms = [
+        [found for factor in term.split(",") if (found := _FACTOR.fullmatch(factor))]
+        for term in requirement.split()
+    ]
+    terms = [[one for one in term if one["name"] in _PROPERTIES] for term in terms]
+    held = [_all(_holds(one, machine) for one in term) for term in terms if term]
+    if not held or True in held:
+        return True
+    return None if None in held else False
+
+
+def _all(held: Iterator[bool | None]) -> bool | None:
+    found = [*held]
+    if False in found:
+        return False
+    return None if None in found else True
+
+
+_PROPERTIES = ("cuda", "driver", "arch", "brand")
+
+
+def _holds(factor: re.Match[str], machine: Machine) -> bool | None:
+    value = {
+        "cuda": machine.cuda,
+        "driver": machine.driver,
+        "arch": machine.gpus[0].capability if machine.gpus else None,
+        "brand": re.sub(r"[^a-z0-9]", "", machine.brand.lower()),
+    }[factor["name"]]
+    if not value:
+        return None
+    if factor["name"] == "brand":
+        order = 0 if value == factor["value"] else 1
+    else:
+        order = _compare(value, factor["value"])
+    return order in _SIGNS[factor["sign"]]
+
+
+def _compare(value: str, other: str) -> int:
+    pairs = zip_longest(release(value), release(other), fillvalue=0)
+    return next((1 if one > two else -1 for one, two in pairs if one != two), 0)
+
+
+def _requirements(image: Image) -> list[str]:
+    """Return what the runtime compares with the machine."""
+    environment = image.environment
+    if _is_disabled(image):
+        return []
+    found = [
+        value
+        for name, value in sorted(environment.items())
+        if name.startswith(_REQUIRE) and not name.startswith(_JETPACK)
+    ]
+    # Images of before 2018 only have the version.
+    if not environment.get(f"{_REQUIRE}CUDA") and environment.get(_CUDA):
+        version = ".".join(map(str, release(environment[_CUDA])[:2]))
+        found += [f"cuda>={version}"] if version else []
+    return found
+
+
+def _is_disabled(image: Image) -> bool:
+    return image.environment.get(_DISABLE) in _TRUE
+
+
+def _least(requirement: str) -> tuple[int, ...]:
+    """Return the version of CUDA that an image is for, without a look at older drivers."""
+    match = re.search(r"(?:^|\s)cuda>=([0-9.]+)", requirement)
+    return release(match[1]) if match else ()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LENGTH else f"{text[:_LENGTH]}…"

@@ -1,0 +1,182 @@
+#!/usr/bin/python
+
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nfs_export_info
+short_description: Ask NFS servers whether this host can mount their exports
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Asks each server by its own protocol whether it answers this host, has the version, has the
+    export for this host, and lets root write to it. Mounts nothing, so that it also works on a
+    kernel without NFS. Reads no file of the export.
+  - With NFS 3, it asks for the handle of the export as a mount does, and gives it back.
+  - With NFS 4.1 and later, only NFS 4.0 can be asked for the export itself without a session. A
+    server without it is V(unproven).
+extends_documentation_fragment:
+  - metal.gpu.attributes.reads
+options:
+  mounts:
+    description: The mounts.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      server:
+        description: Name or address of the server.
+        type: str
+        required: true
+      export:
+        description: Path of the export on the server.
+        type: str
+        required: true
+      path:
+        description: Where this host mounts it.
+        type: str
+        required: true
+      version:
+        description: Version of NFS.
+        type: str
+        choices: ["3", "4", "4.0", "4.1", "4.2"]
+        default: "4.2"
+      read_only:
+        description: Whether nothing is to be written.
+        type: bool
+        default: false
+      squashed:
+        description: >-
+          Whether the server makes root of this host nobody. Then nothing shows whether other users
+          may write.
+        type: bool
+        default: false
+  timeout:
+    description: Seconds to wait for each answer.
+    type: int
+    default: 10
+"""
+
+EXAMPLES = r"""
+- name: Ask the server
+  metal.gpu.nfs_export_info:
+    mounts:
+      - {server: nas.example, export: /srv/data, path: /srv/data}
+"""
+
+RETURN = r"""
+mounts:
+  description: Each of O(mounts), with the answer.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    server:
+      description: The server.
+      type: str
+    export:
+      description: The export.
+      type: str
+    path:
+      description: The path.
+      type: str
+    version:
+      description: The version.
+      type: str
+    state:
+      description:
+        - V(ok), or V(unreachable), V(version) (the server has another one), V(missing) (it has no
+          such export for this host), V(read_only) (root may not write), or V(unproven).
+      type: str
+    evidence:
+      description: What the server said.
+      type: str
+    hidden:
+      description: Files at the path that a mount would hide. Empty if there are none.
+      type: str
+  sample:
+    - server: nas.example
+      export: /srv/data
+      path: /srv/data
+      version: "4.2"
+      state: version
+      evidence: "3"
+      hidden: ""
+"""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import nfs_server
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_SHOWN = 3
+ARGUMENT_SPEC: dict[str, Any] = {
+    "mounts": {
+        "type": "list",
+        "elements": "dict",
+        "required": True,
+        "options": {
+            "server": {"type": "str", "required": True},
+            "export": {"type": "str", "required": True},
+            "path": {"type": "str", "required": True},
+            "version": {
+                "type": "str",
+                "choices": ["3", "4", "4.0", "4.1", "4.2"],
+                "default": "4.2",
+            },
+            "read_only": {"type": "bool", "default": False},
+            "squashed": {"type": "bool", "default": False},
+        },
+    },
+    "timeout": {"type": "int", "default": 10},
+}
+
+
+def hidden(path: str) -> str:
+    """Return the files that a mount at this path would hide, unless something is mounted there."""
+    try:
+        if os.path.ismount(path):
+            return ""
+        names = sorted(os.listdir(path))
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return str(error)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"the mount would hide {', '.join(names[:_SHOWN])}{more}" if names else ""
+
+
+def run(mounts: Sequence[Mapping[str, Any]], timeout_s: float) -> dict[str, Any]:
+    rows = []
+    for one in mounts:
+        answer = nfs_server.ask(
+            nfs_server.Mount(
+                one["server"],
+                one["export"],
+                one["version"],
+                # What root may do says nothing if root is nobody.
+                read_only=one["read_only"] or one["squashed"],
+            ),
+            timeout_s,
+        )
+        named = {key: one[key] for key in ("server", "export", "path", "version")}
+        rows.append({**named, **answer._asdict(), "hidden": hidden(one["path"])})
+    return {"changed": False, "mounts": rows}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.exit_json(**run(module.params["mounts"], module.params["timeout"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is observed about NFS mounts. No I/O."""
+
+from __future__ import annotations
+
+from typing import TypedDict, cast
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs import (
+    Mounted,
+    Values,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
+
+
+class Nfs(TypedDict):
+    """Units of ours, what else mounts something, and what the kernel can mount."""
+
+    units: dict[str, list[str]]  # the lines of our units, by path
+    others: list[str]  # the paths of other units that mount something
+    fstab: list[str]
+    mounted: list[Mounted]
+    enabled: list[str]
+    kernel: bool
+    automount: bool
+
+
+class Observed(TypedDict):
+    """The mounts."""
+
+    nfs: Nfs
+
+
+def observe(raw: Raw) -> Observed:
+    values = cast(Values, raw.values("nfs"))
+    return {
+        "nfs": {
+            "units": values["units"],
+            "others": values["others"],
+            "fstab": values["fstab"],
+            "mounted": values["mounted"],
+            "enabled": values["enabled"],
+            "kernel": values["kernel"],
+            "automount": values["automount"],
+        }
+    }

@@ -1,0 +1,146 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Does this host mount the NFS exports that containers use?
+
+Each mount is a pair of units of its own. Nothing of the admin is edited: a path that somebody else
+mounts is refused.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs import ROLE
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import units
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs.shapes import Data, Desired
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs.units import Mount
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
+    refuse_platform,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import refuse_dependants
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import REPAIR, RolePackages
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import is_redhat
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanResult, Step
+
+# All systems have it in their own archive.
+OURS = RolePackages(ROLE, "metal-gpu-nfs-mounts", "the NFS client", "no source", "the NFS client")
+PACKAGES = ("nfs-common", "nfs-utils")
+STOP = Step("stop", "Stop the NFS mounts that are not wanted")
+DELETE = Step("delete", "Delete the units of NFS mounts that are not wanted")
+WRITE = Step("write", "Write the units of the NFS mounts")
+START = Step("start", "Start the NFS automounts")
+
+STEPS = (REPAIR, OURS.install, STOP, DELETE, WRITE, START, OURS.remove, OURS.forget)
+
+
+def plan(node: Node, desired: Desired) -> PlanResult:
+    """Plan the mounts."""
+    plan = Plan[Data](desired["host"], {})
+    wanted: list[Mount] = []
+    if desired["state"] == "present":
+        wanted, wrong = units.parse(desired["mounts"], desired["options"])
+        for found, expected in wrong:
+            evidence = {"name": "nfs_mounts_mounts", "found": found, "role": ROLE}
+            plan.refuse("VARIABLE_INVALID", expected=expected, **evidence)
+    if wanted or node["nfs"]["units"]:
+        refuse_platform(plan, node)
+    OURS.refuse_record(plan, node)
+    for mount in wanted:
+        if evidence_of := _taken(node, mount):
+            plan.refuse("NFS_MOUNT_TAKEN", path=mount.path, evidence=evidence_of)
+    if plan.refusals:
+        return plan.result()
+    _plan_stale(plan, node, wanted)
+    if wanted:
+        _plan_mounts(plan, node, wanted)
+    if desired["state"] == "absent":
+        _plan_no_packages(plan, node)
+    OURS.plan_repair(plan, node)
+    return plan.result()
+
+
+def _taken(node: Node, mount: Mount) -> str:
+    """Return what else mounts something at the path of a mount; empty: nothing does."""
+    nfs, own = node["nfs"], units.files(mount)
+    names = [posixpath.basename(path) for path in own]
+    others = [path for path in nfs["others"] if posixpath.basename(path) in names]
+    if mount.path in nfs["fstab"]:
+        return "/etc/fstab has it"
+    if others:
+        return f"{', '.join(others)} has it"
+    mounted = [
+        one["source"]
+        for one in nfs["mounted"]
+        if one["path"] == mount.path and one["type"] != "autofs"
+    ]
+    if mounted and not any(path in nfs["units"] for path in own):
+        return f"{mounted[-1]} is mounted there"
+    return ""
+
+
+def _plan_stale(plan: Plan[Data], node: Node, wanted: list[Mount]) -> None:
+    """Plan to undo mounts of ours that nobody wants any more."""
+    kept = {path for mount in wanted for path in units.files(mount)}
+    files = [path for path in node["nfs"]["units"] if path not in kept]
+    names = [posixpath.basename(path) for path in files]
+    # The automount first: it would mount again.
+    plan.data["stale"] = sorted(names, key=lambda one: not one.endswith(".automount"))
+    plan.data["stale_files"] = files
+    reason = f"nfs_mounts_mounts does not have {', '.join(names)}" if files else None
+    plan.step(STOP, reason)
+    plan.step(DELETE, reason)
+
+
+def _plan_mounts(plan: Plan[Data], node: Node, wanted: list[Mount]) -> None:
+    nfs = node["nfs"]
+    package = "nfs-utils" if is_redhat(node) else "nfs-common"
+    if package not in node["packages"]:
+        OURS.plan_install(plan, node, {package: ""}, f"{package} is not installed")
+    plan.data["mounts"] = [
+        {
+            "server": one.server,
+            "export": one.export,
+            "path": one.path,
+            "version": one.version,
+            "read_only": one.read_only,
+            "squashed": one.squashed,
+        }
+        for one in wanted
+    ]
+    desired = {path: lines for one in wanted for path, lines in units.files(one).items()}
+    changed = {path: text for path, text in desired.items() if nfs["units"].get(path) != text}
+    plan.data["units"] = [
+        {"path": path, "block": "\n".join(lines)} for path, lines in changed.items()
+    ]
+    plan.step(WRITE, f"not as wanted: {', '.join(changed)}" if changed else None)
+    busy = {one["path"]: one["type"] for one in nfs["mounted"] if one["type"].startswith("nfs")}
+    for mount in wanted:
+        if mount.path in busy and any(path in changed for path in units.files(mount)):
+            plan.notice("NFS_REMOUNT_DUE", path=mount.path)
+    if not nfs["kernel"] or not nfs["automount"]:
+        plan.notice("NFS_KERNEL_MISSING", release=node["kernel"]["release"])
+        return
+    idle = [one for one in wanted if not _runs(node, one)]
+    plan.data["automounts"] = [f"{units.name(one.path)}.automount" for one in idle]
+    plan.data["paths"] = [one.path for one in idle]
+    paths = ", ".join(plan.data["paths"])
+    plan.step(START, f"not started, or not at boot: {paths}" if idle else None)
+
+
+def _runs(node: Node, mount: Mount) -> bool:
+    """Tell whether the automount of a path runs, and does at the next boot."""
+    here = {one["type"] for one in node["nfs"]["mounted"] if one["path"] == mount.path}
+    is_enabled = f"{units.name(mount.path)}.automount" in node["nfs"]["enabled"]
+    return "autofs" in here and is_enabled
+
+
+def _plan_no_packages(plan: Plan[Data], node: Node) -> None:
+    names = OURS.added(node)
+    plan.data["packages"] = names
+    refuse_dependants(plan, node, names)
+    plan.step(OURS.remove, f"this role installed {', '.join(names)}" if names else None)
+    found = node["ours"]["packages"].get(ROLE)
+    plan.data["packages_record"] = {"path": found["path"]} if found else None
+    plan.step(OURS.forget, f"this role wrote {found['path']}" if found else None)

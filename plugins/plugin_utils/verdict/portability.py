@@ -1,0 +1,273 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Does the same image run on every Docker host, and compute on every GPU? No function does I/O.
+
+Hosts on which it cannot run are named before a container is started. At the end, a table has every
+host with its GPUs, its driver, its version of CUDA, its Docker, and the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.docker_proof import (
+    RUNTIME,
+    Proof,
+    Pulled,
+    parse_pulled,
+    parse_run,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
+from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models, image_needs
+from ansible_collections.metal.gpu.plugins.module_utils.read.image_needs import (
+    Gpu,
+    Image,
+    Machine,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.nfs import judge_exports
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import aligned, word
+
+HEADINGS = ("host", "GPU", "driver", "CUDA", "Docker", "image", "computed", "result")
+_NUMBERS = (6,)
+# From this version on, `--gpus` uses CDI, if Docker finds the program that CDI needs at its start.
+_CDI_SINCE = (29, 2)
+# From this version of the toolkit on, the runtime `nvidia` makes CDI specifications itself.
+_RUNTIME_CDI_SINCE = (1, 18)
+_DIGEST = 19  # sha256: and 12 digits, as Docker shortens it
+_UNFIT = "requirement error"
+_SILENT = fleet.Answers({}, {}, [], ())
+
+
+class Wanted(NamedTuple):
+    """What to prove."""
+
+    image: str
+    capabilities: Sequence[str]  # for which the image has code; empty: nobody says it
+    has_command: bool
+
+
+class Tried(NamedTuple):
+    """A host, and what it printed."""
+
+    host: fleet.Host
+    pulled: str | None  # by the first script; None: it did not run
+    ran: str | None  # by the second one
+    exports: Sequence[Mapping[str, str]] = ()  # what the servers of its NFS mounts said
+
+
+def decide(hosts: Sequence[Tried], wanted: Wanted) -> dict[str, list[dict[str, str]]]:
+    """Return the findings of each host on which the image cannot run. Hosts without can try it."""
+    found = {one.host.name: _pulled(one, wanted) for one in hosts}
+    reference = next((pulled.image for pulled in found.values() if pulled and pulled.image), None)
+    first = next((name for name, pulled in found.items() if pulled and pulled.image), "")
+    return {
+        name: _judge_image(name, one.host, pulled, wanted, reference, first)
+        for one in hosts
+        for name, pulled in [(one.host.name, found[one.host.name])]
+    }
+
+
+def candidates(hosts: Sequence[Tried], wanted: Wanted) -> list[str]:
+    """Return the hosts that have the image, and on which it can run."""
+    unfit = decide(hosts, wanted)
+    return [one.host.name for one in hosts if one.pulled is not None and not unfit[one.host.name]]
+
+
+def judge(
+    hosts: Sequence[Tried], wanted: Wanted, *, drift: bool, check_mode: bool = False
+) -> list[dict[str, Any]]:
+    """Return the verdict on each host: that on the machine, and what the image did there."""
+    unfit = decide(hosts, wanted)
+    verdicts = []
+    for one in hosts:
+        base = fleet.judge(one.host, _SILENT, None, drift=drift)
+        node = cast(Node | None, one.host.planned.get("node"))
+        proof = None
+        if one.ran is not None:
+            proof = parse_run(one.ran, has_command=wanted.has_command)
+        own = [*unfit[one.host.name]]
+        if node is not None and proof is not None and not own:
+            own = _judge_proof(one.host.name, node, wanted, proof, base["findings"])
+        elif not own and not base["left_out"] and not check_mode:
+            is_silent = node is not None and not node["engines"]["docker"]["answers"]
+            error = "Docker does not answer" if is_silent else "the connection was lost before"
+            own = [finding("CONTAINER_FAILED", one.host.name, image=wanted.image, error=error)]
+        # A host that the run left out has its reasons, and no other.
+        exports = [] if base["left_out"] else judge_exports(one.exports, one.host.name)
+        findings = [*base["findings"], *exports, *own]
+        verdicts.append(
+            {
+                **base,
+                "findings": findings,
+                "ok": is_sound(findings),
+                "container": _row(node, _pulled(one, wanted), proof),
+            }
+        )
+    return verdicts
+
+
+def table(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the verdicts as aligned lines, starting with the headings."""
+    rows: list[Sequence[str]] = [HEADINGS]
+    for verdict in verdicts:
+        cells = verdict["container"]
+        shown = [cells[key] for key in ("driver", "cuda", "engine", "digest", "computed")]
+        gpu = verdict["machine"]["gpu"]
+        rows.append([verdict["host"], *(one or "-" for one in (gpu, *shown)), word(verdict)])
+    return aligned(rows, _NUMBERS)
+
+
+def _pulled(one: Tried, wanted: Wanted) -> Pulled | None:
+    return None if one.pulled is None else parse_pulled(wanted.image, one.pulled)
+
+
+def _judge_image(
+    name: str,
+    host: fleet.Host,
+    pulled: Pulled | None,
+    wanted: Wanted,
+    reference: Image | None,
+    first: str,
+) -> list[dict[str, str]]:
+    node = cast(Node | None, host.planned.get("node"))
+    if pulled is None or node is None:
+        return []
+    if pulled.image is None and pulled.failure:
+        error = quote(pulled.failure)
+        return [finding("IMAGE_UNPULLABLE", name, image=wanted.image, error=error)]
+    machine = _machine(node, pulled)
+    # Check mode knows an image that is not there by its name.
+    image = pulled.image or Image(wanted.image, "")
+    misfits = image_needs.misfits(image, machine, wanted.capabilities)
+    found = [finding(one.code, name, **one.evidence) for one in misfits]
+    # An image for another architecture has other layers.
+    is_other = [one.code for one in misfits] == [image_needs.ARCHITECTURE]
+    if pulled.image and reference and not is_other and not image_needs.is_same(image, reference):
+        digests = {"found": _digest(image), "expected": _digest(reference)}
+        found.append(finding("IMAGE_DIFFERS", name, image=wanted.image, other=first, **digests))
+    return found
+
+
+def _machine(node: Node, pulled: Pulled) -> Machine:
+    gpus = []
+    uuids = {gpu["pci_address"]: gpu["uuid"] or "" for gpu in node["nvml"]["devices"]}
+    names = {gpu["pci_address"]: gpu["name"] or "" for gpu in node["nvml"]["devices"]}
+    for gpu in node["pci"]:
+        generation = gpu_models.generation(gpu["device"]).name
+        capability = pulled.capabilities.get(uuids.get(gpu["address"], ""))
+        gpus.append(Gpu(names.get(gpu["address"]) or gpu["address"], generation, capability))
+    return Machine(
+        node["os"]["architecture"],
+        node["nvml"]["driver_version"] or node["driver"]["module_version"],
+        node["health"]["cuda_version"],
+        gpus,
+        pulled.brand,
+        compares=_compares(node, pulled.way),
+    )
+
+
+def _compares(node: Node, way: str) -> bool:
+    """Tell whether NVIDIA's runtime compares the image with the driver: only without CDI."""
+    if way == RUNTIME:
+        return release(node["toolkit"]["version"] or "") < _RUNTIME_CDI_SINCE
+    return release(node["engines"]["docker"]["server_version"] or "") < _CDI_SINCE
+
+
+def _judge_proof(
+    name: str,
+    node: Node,
+    wanted: Wanted,
+    proof: Proof,
+    evident: Sequence[Mapping[str, str]],
+) -> list[dict[str, str]]:
+    if proof.error:
+        if _UNFIT in proof.error:
+            evidence = {
+                "need": quote(proof.error),
+                "driver": node["nvml"]["driver_version"] or "an unknown version",
+                "cuda": node["health"]["cuda_version"] or "an unknown version",
+            }
+            return [finding("IMAGE_NEEDS_DRIVER", name, image=wanted.image, **evidence)]
+        error = quote(proof.error)
+        return [finding("CONTAINER_FAILED", name, image=wanted.image, error=error)]
+    found = [
+        finding("IMAGE_NEEDS_GPU", name, image=wanted.image, need=_words(one["message"]))
+        if one["code"] == "COMPUTE_IMAGE_UNFIT"
+        else one
+        for one in compute.judge_computed(name, node, _smoke(wanted, proof), evident)
+    ]
+    seen = [one.uuid for one in proof.results]
+    uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
+    # Parts of GPUs (MIG) have UUIDs of their own.
+    if not any(uuid.startswith("MIG-") for uuid in seen) and {*seen} != {*uuids}:
+        missing = [uuid or "a GPU without UUID" for uuid in uuids if uuid not in seen]
+        others = [uuid for uuid in seen if uuid not in uuids]
+        texts = [f"not {', '.join(missing)}"] if missing else []
+        texts += [f"but {', '.join(others)}, which the host does not have"] if others else []
+        texts += [quote(proof.trouble)] if proof.trouble else []
+        found.append(
+            finding(
+                "CONTAINER_GPUS_DIFFER",
+                name,
+                found=len(seen) - len(others),
+                expected=len(uuids),
+                evidence="; ".join(texts),
+            )
+        )
+    return found
+
+
+def _words(message: str) -> str:
+    """Return what COMPUTE_IMAGE_UNFIT quotes."""
+    return message.rpartition("nothing about its GPUs: ")[2]
+
+
+def _smoke(wanted: Wanted, proof: Proof) -> SmokeRow:
+    """Return the results as those of a pod, of which everything is known about errors of CUDA."""
+    return {
+        "state": "failed",
+        "reason": "",
+        "message": proof.trouble,
+        "uuids": [one.uuid for one in proof.results],
+        "gpus": len(proof.results),
+        "holders": [],
+        "events": [],
+        "pod": "",
+        "namespace": "",
+        "level": "compute",
+        "image": wanted.image,
+        "results": [{"uuid": one.uuid, "ok": one.ok, "error": one.error} for one in proof.results],
+    }
+
+
+def _row(node: Node | None, pulled: Pulled | None, proof: Proof | None) -> dict[str, str]:
+    """Return the cells of the table. The container's own words count more than the host's."""
+    cells = dict.fromkeys(("driver", "cuda", "engine", "digest", "computed"), "")
+    if node is not None:
+        cells["driver"] = node["nvml"]["driver_version"] or node["driver"]["module_version"] or ""
+        cells["cuda"] = node["health"]["cuda_version"] or ""
+        cells["engine"] = node["engines"]["docker"]["server_version"] or ""
+    if pulled and pulled.image:
+        cells["digest"] = _digest(pulled.image)[:_DIGEST]
+    if proof is not None:
+        cells["driver"] = proof.driver or cells["driver"]
+        cells["cuda"] = proof.cuda or cells["cuda"]
+        computed = sum(one.ok for one in proof.results)
+        gpus = len(node["nvml"]["devices"]) if node else len(proof.results)
+        cells["computed"] = f"{computed}/{gpus}"
+    return cells
+
+
+def _digest(image: Image) -> str:
+    """Return the digest of an image; without one, that of its last layer, in these words."""
+    if image.digests:
+        return image.digests[0].rpartition("@")[2]
+    return f"layer {image.layers[-1].removeprefix('sha256:')}" if image.layers else "no layers"

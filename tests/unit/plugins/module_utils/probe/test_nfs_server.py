@@ -1,0 +1,184 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A server on the loopback device answers what a real one has answered (tests/recorded/nfs.yml)."""
+
+from __future__ import annotations
+
+import socketserver
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.probe import nfs_server
+from ansible_collections.metal.gpu.plugins.module_utils.probe.nfs_server import Mount, ask
+from ansible_collections.metal.gpu.plugins.module_utils.read import nfs
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.nfs import judge_exports
+from ansible_collections.metal.gpu.plugins.modules import nfs_export_info
+
+CALLS = yaml.safe_load((Path(__file__).parents[4] / "recorded/nfs.yml").read_text())["calls"]
+ANSWERS = {
+    (*row["call"], row["arguments"]): bytes.fromhex(row["reply"].replace(" ", "")) for row in CALLS
+}
+# Answers that this server did not give: an accepted call with another state.
+ACCEPTED = struct.pack(">4I", 1, 0, 0, 0)
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        while head := self.request.recv(4, 0x100):  # all of them
+            (length,) = struct.unpack(">I", head)
+            message = self.request.recv(length & 0x7FFFFFFF, 0x100)
+            identity, _call, _rpc, *call = struct.unpack(">6I", message[:24])
+            (credential,) = struct.unpack(">I", message[28:32])
+            arguments = message[32 + credential + 8 :].hex()
+            answer = self.server.answers.get((*call, arguments))  # type: ignore[attr-defined]
+            if answer is None:
+                return
+            record = struct.pack(">I", identity) + answer
+            # In two fragments, as servers may send it.
+            for part, last in ((record[:8], 0), (record[8:], nfs.LAST)):
+                self.request.sendall(struct.pack(">I", last | len(part)) + part)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    answers: dict[Any, bytes]
+
+
+@pytest.fixture
+def server() -> Iterator[_Server]:
+    with _Server(("127.0.0.1", 0), _Handler) as found:
+        found.answers = dict(ANSWERS)
+        threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
+        yield found
+        found.shutdown()
+
+
+def port(server: _Server) -> int:
+    return int(server.server_address[1])
+
+
+def mount(server: _Server, export: str, version: str, *, read_only: bool = False) -> Mount:
+    """Return a mount; the server is NFS and its mount protocol at once."""
+    return Mount("127.0.0.1", export, version, read_only, port(server), port(server))
+
+
+@pytest.mark.parametrize(
+    ("export", "version", "state"),
+    [
+        ("/rw", "4.2", "ok"),
+        ("/rw", "4.0", "ok"),
+        ("/rw", "4", "ok"),
+        ("/ro", "4.0", "read_only"),
+        ("/none", "4.2", "missing"),
+        ("/rw", "4.3", "version"),
+        ("/srv/rw", "3", "ok"),
+        ("/srv/ro", "3", "read_only"),
+        ("/srv/none", "3", "missing"),
+    ],
+)
+def test_what_a_server_says(server, export: str, version: str, state: str) -> None:
+    assert ask(mount(server, export, version)).state == state
+
+
+def test_name_with_several_addresses(server) -> None:
+    """This machine may also be ::1, where nobody listens."""
+    assert ask(mount(server, "/rw", "4.2")._replace(server="localhost")).state == "ok"
+
+
+@pytest.mark.parametrize(("export", "version"), [("/ro", "4.0"), ("/srv/ro", "3")])
+def test_nobody_writes_to_a_mount_that_is_to_be_read_only(server, export, version) -> None:
+    assert ask(mount(server, export, version, read_only=True)).state == "ok"
+
+
+def test_exports_are_named_where_one_is_missing(server) -> None:
+    assert ask(mount(server, "/srv/none", "3")).evidence.endswith("it exports /srv/rw, /srv/ro")
+
+
+def test_ports_of_nfs_3_are_those_that_rpcbind_names() -> None:
+    row = next(row for row in CALLS if row["call"] == [100000, 2, 3])
+    assert row["arguments"] == nfs.ask_port(nfs.NFS, 3).hex()
+    reply = nfs.parse_reply(b"\0\0\0\x09" + bytes.fromhex(row["reply"].replace(" ", "")), 9)
+    assert nfs.Reader(reply.body).number() == nfs.NFS_PORT
+
+
+def test_server_without_nfs_4_names_its_versions(server) -> None:
+    only_3 = ACCEPTED + struct.pack(">3I", 2, 3, 3)
+    server.answers[(100003, 4, 0, "")] = only_3
+    assert ask(mount(server, "/rw", "4.2")) == ("version", "3")
+    other = next(row for row in CALLS if row["call"][1] == 5)
+    server.answers[(100003, 4, 0, "")] = bytes.fromhex(other["reply"])
+    assert ask(mount(server, "/rw", "4.2")) == ("version", "3 to 4")
+
+
+def test_server_with_sessions_only_is_unproven(server) -> None:
+    arguments = nfs.ask_compound(0, "/rw").hex()
+    refusal = struct.pack(">4I", 0, nfs.MINOR_VERSION, 0, 0)
+    server.answers[(100003, 4, 1, arguments)] = ACCEPTED + refusal
+    assert ask(mount(server, "/rw", "4.2")).state == "unproven"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(None, id="it closes the connection"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="it is a web server"),
+        pytest.param(ACCEPTED[:6], id="it stops in the middle"),
+        pytest.param(ACCEPTED + struct.pack(">I", 1), id="no such program"),
+        pytest.param(ACCEPTED + struct.pack(">I", 5), id="an error of its own"),
+        pytest.param(struct.pack(">4I", 1, 1, 1, 5), id="it rejects the credentials"),
+    ],
+)
+def test_server_that_is_none(server, answer: bytes | None) -> None:
+    server.answers[(100003, 4, 0, "")] = answer
+    found = ask(mount(server, "/rw", "4.2"), timeout_s=2)
+    assert found.state == "unreachable"
+    assert found.evidence
+
+
+def test_nobody_listens(server) -> None:
+    closed = mount(server, "/rw", "4.2")
+    server.shutdown()
+    server.server_close()
+    found = ask(closed, timeout_s=2)
+    assert (found.state, "refused" in found.evidence) == ("unreachable", True)
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        (nfs_server.OK, None),
+        (nfs_server.UNREACHABLE, "NFS_SERVER_SILENT"),
+        (nfs_server.VERSION, "NFS_VERSION_DIFFERS"),
+        (nfs_server.MISSING, "NFS_EXPORT_MISSING"),
+        (nfs_server.READ_ONLY, "NFS_READ_ONLY"),
+        (nfs_server.UNPROVEN, "NFS_UNPROVEN"),
+    ],
+)
+def test_findings(state: str, code: str | None) -> None:
+    row = {"server": "nas", "export": "/rw", "path": "/data", "version": "4.2", "hidden": ""}
+    found = list(judge_exports([{**row, "state": state, "evidence": "words"}], "gpu-1"))
+    assert [one["code"] for one in found] == ([code] if code else [])
+    assert all("nas" in one["message"] for one in found)
+
+
+def test_files_that_a_mount_would_hide(tmp_path) -> None:
+    for number in range(5):
+        (tmp_path / f"file{number}").touch()
+    one = {"server": "127.0.0.1", "export": "/rw", "version": "3"}
+    more = {"read_only": False, "squashed": False}
+    paths = [str(tmp_path), str(tmp_path / "none"), "/proc"]
+    rows = nfs_export_info.run([{**one, **more, "path": path} for path in paths], 1)["mounts"]
+    words = "the mount would hide file0, file1, file2 and 2 more"
+    assert [row["hidden"] for row in rows] == [words, "", ""]
+    assert finding("NFS_MOUNT_TAKEN", "gpu-1", path=str(tmp_path), evidence=words) in [
+        *judge_exports(rows, "gpu-1")
+    ]

@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components import nfs
+from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
+from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import (
+    Node,
+    Reading,
+    Request,
+)
+from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
+
+FOLDER = "/etc/systemd/system"
+BLOCK = """\
+# BEGIN managed by Ansible, role metal.gpu.nfs_mounts
+[Mount]
+Where=/data
+# END managed by Ansible, role metal.gpu.nfs_mounts
+"""
+TEXTS = {
+    f"{FOLDER}/data.mount": BLOCK,
+    f"{FOLDER}/secret.mount": "[Mount]\nOptions=password=canary\n",
+    "/usr/lib/systemd/system/tmp.mount": "[Mount]\n",
+    f"{FOLDER}/remote-fs.target.wants/data.automount": "",
+    "/etc/fstab": "# /dev/sda1 /no ext4\nUUID=1 / ext4 rw 0 1\n"
+    "//nas/x /my\\040files cifs password=canary\nUUID=2 none swap sw 0 0\n",
+    "/proc/self/mountinfo": (
+        "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+        "23 22 0:5 / /proc rw - proc proc rw\n"
+        "24 22 0:40 / /data rw - autofs systemd-1 rw,fd=51,timeout=0\n"
+        "25 24 0:41 / /data rw - nfs4 nas:/srv/data rw,vers=4.2\n"
+    ),
+    "/proc/filesystems": "nodev\tproc\n\text4\n",
+    "/proc/sys/kernel/osrelease": "6.1.0-50-amd64\n",
+}
+
+
+def values(folder: Path, **texts: str) -> dict[str, Any]:
+    plant(folder, {**TEXTS, **texts})
+    node = Node(folder, lambda *_: (0, "", ""), lambda _name: None)
+    files = NodeFiles(folder)
+    files.read("/proc/sys/kernel/osrelease")
+    reading = Reading(node, Request(), {}, {}, files, NodeFiles(folder))
+    return dict(nfs.PROBE.values(reading))
+
+
+def test_what_is_read(tmp_path: Path) -> None:
+    found = values(tmp_path)
+    assert found == {
+        "units": {f"{FOLDER}/data.mount": ["[Mount]", "Where=/data"]},
+        "others": [f"{FOLDER}/secret.mount", "/usr/lib/systemd/system/tmp.mount"],
+        "fstab": ["/", "/my files"],
+        "mounted": [
+            {"path": "/", "type": "ext4", "source": "/dev/sda1"},
+            {"path": "/data", "type": "autofs", "source": "systemd-1"},
+            {"path": "/data", "type": "nfs4", "source": "nas:/srv/data"},
+        ],
+        "enabled": ["data.automount"],
+        "kernel": False,
+        "automount": False,
+    }
+    assert "canary" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "kernel", "automount"),
+    [
+        ("/proc/filesystems", "nodev\tnfs\nnodev\tnfs4\nnodev\tautofs\n", True, True),
+        ("/lib/modules/6.1.0-50-amd64/kernel/fs/nfs/nfsv4.ko.xz", "", True, False),
+        ("/lib/modules/6.1.0-50-amd64/kernel/fs/autofs/autofs4.ko", "", False, True),
+        ("/lib/modules/6.1.0-49-amd64/kernel/fs/nfs/nfsv4.ko", "", False, False),
+    ],
+)
+def test_what_the_kernel_can_mount(tmp_path, path, text, kernel, automount) -> None:
+    found = values(tmp_path, **{path: text})
+    assert (found["kernel"], found["automount"]) == (kernel, automount)

@@ -1,0 +1,196 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import plan as nfs
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import units
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    VIRGIN,
+    merge,
+)
+
+FOLDER = "/etc/systemd/system"
+DATA = {"server": "nas.example", "export": "/srv/data", "path": "/data"}
+AUTOFS = {"path": "/data", "type": "autofs", "source": "systemd-1"}
+NFS = {"path": "/data", "type": "nfs4", "source": "nas.example:/srv/data"}
+CLIENT = {"packages": {"nfs-common": {"version": "1:2.6.2-4", "held": False}}}
+
+
+def plan(node: dict[str, Any], *mounts: object, **desired: Any) -> dict[str, Any]:
+    wanted = {
+        "host": "gpu-1",
+        "state": "present",
+        "engine": "docker",
+        "now": datetime(2026, 11, 23, tzinfo=UTC),
+        "mounts": list(mounts),
+        "options": ["hard"],
+        **desired,
+    }
+    result: dict[str, Any] = nfs.plan(node, wanted)  # type: ignore[arg-type]
+    return result
+
+
+def slugs(planned: dict[str, Any]) -> list[str]:
+    return [step["slug"] for step in planned["steps"]]
+
+
+def codes(planned: dict[str, Any]) -> list[str]:
+    return [one["code"] for one in (*planned["refusals"], *planned["notices"])]
+
+
+def observed(**changes: Any) -> dict[str, Any]:
+    return merge(VIRGIN, {**CLIENT, "nfs": changes})
+
+
+def written(*items: dict[str, Any]) -> dict[str, list[str]]:
+    mounts, _wrong = units.parse(items, ["hard"])
+    return {path: lines for one in mounts for path, lines in units.files(one).items()}
+
+
+READY = {
+    "units": written(DATA),
+    "mounted": [AUTOFS, NFS],
+    "enabled": ["data.automount"],
+}
+
+
+def test_virgin_host() -> None:
+    planned = plan(VIRGIN, DATA)
+    assert slugs(planned) == ["install", "write", "start"]
+    data = planned["data"]
+    assert data["packages"] == ["nfs-common"]
+    assert data["automounts"] == ["data.automount"]
+    assert data["paths"] == ["/data"]
+    mount, automount = data["units"]
+    assert mount["path"] == f"{FOLDER}/data.mount"
+    assert mount["block"].splitlines()[2:] == [
+        "[Mount]",
+        "What=nas.example:/srv/data",
+        "Where=/data",
+        "Type=nfs",
+        "Options=vers=4.2,rw,hard",
+        "TimeoutSec=30",
+    ]
+    assert automount["block"].splitlines()[2:] == [
+        "Before=docker.service",
+        *("[Automount]", "Where=/data", "TimeoutIdleSec=0"),
+        *("[Install]", "WantedBy=remote-fs.target"),
+    ]
+
+
+def test_host_without_mounts_is_left_alone() -> None:
+    planned = plan(VIRGIN)
+    assert (slugs(planned), codes(planned)) == ([], [])
+
+
+def test_nothing_is_left_to_do() -> None:
+    planned = plan(observed(**READY), DATA)
+    assert (slugs(planned), codes(planned)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "found"),
+    [
+        ({"mounted": [AUTOFS]}, [], []),  # nobody has used it yet
+        ({"mounted": []}, ["start"], []),
+        ({"enabled": []}, ["start"], []),
+        ({"units": {}, "mounted": []}, ["write", "start"], []),
+        ({"kernel": False, "mounted": [], "enabled": []}, [], ["NFS_KERNEL_MISSING"]),
+        ({"automount": False, "mounted": [], "enabled": []}, [], ["NFS_KERNEL_MISSING"]),
+    ],
+)
+def test_what_is_missing_is_planned(changes, steps, found) -> None:
+    planned = plan(observed(**{**READY, **changes}), DATA)
+    assert (slugs(planned), codes(planned)) == (steps, found)
+
+
+def test_changed_options_do_not_unmount_anything() -> None:
+    planned = plan(observed(**READY), {**DATA, "options": ["hard", "nconnect=8"]})
+    assert slugs(planned) == ["write"]
+    assert codes(planned) == ["NFS_REMOUNT_DUE"]
+    assert "Options=vers=4.2,rw,hard,nconnect=8" in planned["data"]["units"][0]["block"]
+
+
+def test_what_is_no_longer_wanted_goes() -> None:
+    planned = plan(observed(**READY))
+    assert slugs(planned) == ["stop", "delete"]
+    assert planned["data"]["stale"] == ["data.automount", "data.mount"]
+
+
+def test_absent_takes_everything_back() -> None:
+    record = {"nfs-common": {"version": "1:2.6.2-4", "before": None}}
+    path = "/var/lib/metal-gpu/packages/nfs_mounts.json"
+    ours = {"packages": {"nfs_mounts": {"path": path, "packages": record, "error": None}}}
+    planned = plan(merge(observed(**READY), {"ours": ours}), DATA, state="absent")
+    assert slugs(planned) == ["stop", "delete", "remove", "forget"]
+    assert planned["data"]["packages"] == ["nfs-common"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"fstab": ["/", "/data"]}, "/etc/fstab has it"),
+        ({"others": [f"{FOLDER}/data.mount"]}, f"{FOLDER}/data.mount has it"),
+        ({"mounted": [{**NFS, "source": "/dev/sdb1", "type": "ext4"}]}, "/dev/sdb1 is mounted"),
+    ],
+)
+def test_path_of_somebody_else_is_refused(changes, words) -> None:
+    planned = plan(observed(**changes), DATA)
+    assert codes(planned) == ["NFS_MOUNT_TAKEN"]
+    assert words in planned["refusals"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ("nas:/srv", "a mapping with server, export and path"),
+        ({**DATA, "path": "data"}, "path as an absolute path"),
+        ({**DATA, "path": "/a/../b"}, "path as an absolute path"),
+        ({**DATA, "path": "/"}, "path below /"),
+        ({**DATA, "export": "data"}, "export as an absolute path of the server"),
+        ({**DATA, "server": "nas example"}, "server as a text without blanks"),
+        ({**DATA, "server": "nas\nOptions=x"}, "server as a text without blanks"),
+        ({**DATA, "path": "/a%n"}, "path as a text without blanks"),
+        ({**DATA, "version": 4.2}, "version as one of 3, 4, 4.0, 4.1, 4.2, in quotes"),
+        ({**DATA, "read_only": "yes"}, "read_only as true or false"),
+        ({**DATA, "options": "hard"}, "options as a list such as [hard, nconnect=8]"),
+        ({**DATA, "options": ["ro"]}, "no option ro: version and read_only decide it"),
+        ({**DATA, "mode": "0777"}, "no key mode"),
+        ({"server": "nas", "export": "/srv"}, "path as a text without blanks"),
+    ],
+)
+def test_wrong_mount_is_named(item, expected) -> None:
+    planned = plan(VIRGIN, {**DATA, "path": "/other"}, item)
+    assert {*codes(planned)} == {"VARIABLE_INVALID"}
+    texts = " ".join(one["message"] for one in planned["refusals"])
+    assert f"nfs_mounts_mounts is wrong in item 2, expected {expected}" in texts
+
+
+def test_path_twice() -> None:
+    (found,) = plan(VIRGIN, DATA, {**DATA, "server": "other"})["refusals"]
+    assert "a list with /data twice, expected each path once" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/data", "data"),
+        ("/srv/my-data", r"srv-my\x2ddata"),
+        ("/srv/.hidden", "srv-.hidden"),
+        ("/.hidden", r"\x2ehidden"),
+        ("/srv/a@b", r"srv-a\x40b"),
+    ],
+)
+def test_names_of_units_are_those_of_systemd_escape(path: str, name: str) -> None:
+    assert units.name(path) == name
+
+
+def test_address_of_ip_version_6() -> None:
+    (mount,), _wrong = units.parse([{**DATA, "server": "fd00::1"}], [])
+    assert mount.what == "[fd00::1]:/srv/data"

@@ -1,0 +1,236 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Two unlike hosts, from what their scripts print to the table."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, portability
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.portability import Tried, Wanted
+from ansible_collections.metal.gpu.tests.unit.support import healthy
+
+NAME = "registry.example/app:1"
+DIGEST, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+WANTED = Wanted(NAME, (), False)
+NEW: dict[str, Any] = healthy.docker_node().observed()  # eight H100, Docker 29.8
+OLD: dict[str, Any] = healthy.containerd_node().observed()  # two P100; Docker 26.1 here
+OLD["engines"]["docker"] |= {"server_version": "26.1.5", "answers": True}
+
+
+def uuids(node: dict[str, Any]) -> list[str]:
+    return [gpu["uuid"] for gpu in node["nvml"]["devices"]]
+
+
+def pulled(
+    node: dict[str, Any],
+    digest: str = DIGEST,
+    architecture: str = "amd64",
+    capability: str = "9.0",
+    **environment: str,
+) -> str:
+    lines = "".join(f"{name}={value}\n" for name, value in environment.items())
+    gpus = "".join(f"{uuid}, {capability}\n" for uuid in uuids(node))
+    return (
+        f"== architecture\n{architecture}\n== digests\n{json.dumps([f'app@{digest}'])}\n"
+        f'== layers\n["{digest}"]\n== environment\n{lines}== gpus\n{gpus}== brand\n== end\n'
+    )
+
+
+def ran(node: dict[str, Any], failed: str = "", seen: int | None = None) -> str:
+    listed = uuids(node)[:seen]
+    lines = ["versions 580.178.04 13.0", *listed]
+    lines += [f"{number} {failed or 'ok'}" for number in range(1, len(listed) + 1)]
+    said = "\n".join(lines)
+    return f"{said}\n\n== errors\n\n== end\nexit {1 if failed else 0}\n"
+
+
+def refused(words: str) -> str:
+    return f"\n== errors\n{words}\n== end\nexit 125\n"
+
+
+def host(
+    name: str, node: dict[str, Any] | None, first: str | None, second: str | None = None
+) -> Tried:
+    planned: dict[str, Any] = {"node": node, "plans": {}, "refusals": [], "declared": None}
+    return Tried(fleet.Host(name, planned, []), first, second)
+
+
+def verdicts(*hosts: Tried, wanted: Wanted = WANTED) -> dict[str, list[str]]:
+    """Return the codes of each host, less those of the machine."""
+    found = portability.judge(hosts, wanted, drift=False)
+    return {
+        one["host"]: [
+            code["code"] for code in one["findings"] if code["code"].split("_")[0] in OURS
+        ]
+        for one in found
+    }
+
+
+OURS = ("IMAGE", "CONTAINER", "COMPUTE")
+BOTH = (
+    host("one", NEW, pulled(NEW), ran(NEW)),
+    host("two", OLD, pulled(OLD, capability="6.0"), ran(OLD)),
+)
+
+
+def test_the_same_image_computes_on_two_unlike_hosts() -> None:
+    found = portability.judge(BOTH, WANTED, drift=False)
+    assert [(one["ok"], one["findings"]) for one in found] == [(True, []), (True, [])]
+    lines = [line.split() for line in portability.table(found)]
+    assert lines[0] == [*portability.HEADINGS]
+    assert lines[1][-6:] == ["580.178.04", "13.0", "29.8.1", DIGEST[:19], "8/8", "ok"]
+    assert lines[2][-6:] == ["580.178.04", "13.0", "26.1.5", DIGEST[:19], "2/2", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("first", "wanted", "code", "words"),
+    [
+        pytest.param(
+            pulled(OLD, NVIDIA_REQUIRE_CUDA="cuda>=13.1"), WANTED,
+            "IMAGE_NEEDS_DRIVER", "needs `cuda>=13.1`", id="the runtime of Docker 26.1 compares",
+        ),
+        pytest.param(
+            pulled(OLD, architecture="arm64"), WANTED,
+            "IMAGE_ARCHITECTURE", "is for arm64, and this host is amd64", id="architecture",
+        ),
+        pytest.param(
+            pulled(OLD, capability="6.0"), WANTED._replace(capabilities=["7.0", "9.0"]),
+            "IMAGE_NEEDS_GPU", "it has code for 7.0, 9.0, and Tesla P100-PCIE-16GB has 6.0",
+            id="no code for these GPUs",
+        ),
+        pytest.param(
+            "== failure\nError response from daemon: denied\n== gpus\n== end\n", WANTED,
+            "IMAGE_UNPULLABLE", "Error response from daemon: denied", id="a login is missing",
+        ),
+        pytest.param(
+            pulled(OLD, digest=OTHER), WANTED, "IMAGE_DIFFERS", f"{OTHER}, expected {DIGEST}",
+            id="a tag that was moved between two pulls",
+        ),
+    ],
+)  # fmt: skip
+def test_host_on_which_it_cannot_run_is_named_before_it_starts(
+    first: str, wanted: Wanted, code: str, words: str
+) -> None:
+    hosts = [host("one", NEW, pulled(NEW)), host("two", OLD, first)]
+    found = portability.decide(hosts, wanted)
+    assert found["one"] == []
+    assert [one["code"] for one in found["two"]] == [code]
+    assert words in found["two"][0]["message"]
+    assert portability.candidates(hosts, wanted) == ["one"]
+    judged = portability.judge(hosts, wanted, drift=False)[1]
+    assert [one["code"] for one in judged["findings"]] == [code]
+    assert not judged["ok"]
+
+
+def test_new_docker_compares_nothing() -> None:
+    first = pulled(NEW, NVIDIA_REQUIRE_CUDA="cuda>=13.1")
+    assert portability.candidates([host("one", NEW, first)], WANTED) == ["one"]
+
+
+def test_runtime_compares_nothing_since_it_makes_cdi_specifications() -> None:
+    first = pulled(OLD, NVIDIA_REQUIRE_CUDA="cuda>=13.1", capability="6.0")
+    first, node = f"== way\nruntime\n{first}", copy.deepcopy(OLD)
+    assert portability.candidates([host("two", node, first)], WANTED) == ["two"]
+    node["toolkit"]["version"] = "1.17.8"
+    assert portability.candidates([host("two", node, first)], WANTED) == []
+
+
+def test_gpus_on_which_it_does_not_compute() -> None:
+    failed = "1 Failed to allocate device vector A (error code unknown error)!"
+    found = verdicts(host("one", NEW, pulled(NEW), ran(NEW, failed)), BOTH[1])
+    assert found == {"one": ["COMPUTE_FAILED"], "two": []}
+
+
+def test_image_without_code_for_the_gpu_is_not_the_gpus_fault() -> None:
+    words = "1 Failed to launch vectorAdd kernel (error code no kernel image is available for"
+    words += " execution on the device)!"
+    (found,) = portability.judge(
+        [host("one", NEW, pulled(NEW), ran(NEW, words))], WANTED, drift=False
+    )
+    (one,) = found["findings"]
+    assert one["code"] == "IMAGE_NEEDS_GPU"
+    assert one["message"].startswith(f"one: the image {NAME} does not run on the GPUs of this host")
+    assert "no kernel image" in one["message"]
+    assert "one: the CUDA program" not in one["message"]
+
+
+def test_container_that_lacks_a_gpu() -> None:
+    (found,) = portability.judge(
+        [host("one", NEW, pulled(NEW), ran(NEW, seen=7))], WANTED, drift=False
+    )
+    assert [one["code"] for one in found["findings"]] == ["CONTAINER_GPUS_DIFFER"]
+    assert f"has 7 of 8 GPUs: not {uuids(NEW)[7]}" in found["findings"][0]["message"]
+    assert found["container"]["computed"] == "7/8"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("docker: could not select device driver", "CONTAINER_FAILED"),
+        ("requirement error: unsatisfied condition: cuda>=13.1", "IMAGE_NEEDS_DRIVER"),
+    ],
+)
+def test_docker_that_does_not_start_it(words: str, code: str) -> None:
+    (found,) = portability.judge(
+        [host("one", NEW, pulled(NEW), refused(words))], WANTED, drift=False
+    )
+    assert [one["code"] for one in found["findings"]] == [code]
+    assert words in found["findings"][0]["message"]
+
+
+@pytest.mark.parametrize(("answers", "words"), [(True, "connection"), (False, "not answer")])
+def test_host_on_which_nothing_was_started_is_not_well(answers: bool, words: str) -> None:
+    node = copy.deepcopy(NEW)
+    node["engines"]["docker"]["answers"] = answers
+    first = pulled(NEW) if answers else None
+    (found,) = portability.judge([host("one", node, first)], WANTED, drift=False)
+    assert [one["code"] for one in found["findings"]] == ["CONTAINER_FAILED"]
+    assert words in found["findings"][0]["message"]
+
+
+def test_check_mode_knows_images_by_their_names_and_what_the_admin_says() -> None:
+    nothing = "== gpus\n" + "".join(f"{uuid}, 6.0\n" for uuid in uuids(OLD)) + "== brand\n== end\n"
+    one = host("two", OLD, nothing)
+    assert portability.decide([one], WANTED)["two"] == []
+    (found,) = portability.decide([one], WANTED._replace(capabilities=["9.0"]))["two"]
+    assert found["code"] == "IMAGE_NEEDS_GPU"
+    node = copy.deepcopy(OLD)
+    node["nvml"]["driver_version"] = "535.309.01"
+    known = WANTED._replace(image="nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0")
+    (found,) = portability.decide([host("two", node, nothing)], known)["two"]
+    assert found["code"] == "IMAGE_NEEDS_DRIVER"
+    (judged,) = portability.judge([one], WANTED, drift=False, check_mode=True)
+    assert judged["ok"]
+
+
+def test_check_mode_starts_nothing_and_finds_nothing() -> None:
+    (found,) = portability.judge([host("one", NEW, None)], WANTED, drift=False, check_mode=True)
+    assert found["ok"]
+
+
+def test_host_that_cannot_be_observed_has_its_reason_only() -> None:
+    (found,) = portability.judge([host("one", None, None)], WANTED, drift=False)
+    assert [one["code"] for one in found["findings"]] == ["RUN_STOPPED"]
+    assert portability.table([found])[1].split() == ["one", *["-"] * 6, "RUN_STOPPED"]
+
+
+def test_export_that_is_gone_is_a_failure_of_the_host() -> None:
+    row = {"server": "nas", "export": "/srv", "path": "/data", "version": "4.2", "hidden": ""}
+    rows = [{**row, "state": "missing", "evidence": "error 2"}]
+    (found,) = portability.judge([BOTH[0]._replace(exports=rows)], WANTED, drift=False)
+    assert [one["code"] for one in found["findings"]] == ["NFS_EXPORT_MISSING"]
+    assert not found["ok"]
+    assert found["container"]["computed"] == "8/8"
+
+
+def test_faulty_machine_is_named_besides() -> None:
+    node = copy.deepcopy(NEW)
+    node["pci"].append({**node["pci"][0], "address": "0000:ff:00.0"})
+    (found,) = portability.judge([host("one", node, pulled(NEW), ran(NEW))], WANTED, drift=False)
+    assert "NVML_COUNT_DIFFERS" in [one["code"] for one in found["findings"]]
