@@ -43,7 +43,7 @@ class Node(NamedTuple):
     os: str  # one of SYSTEMS
     machine: str  # a file of MACHINES, without suffix
     engine: str = "containerd"  # of its kubelet: a key of parts.OF_ENGINE
-    images: str = LOADED  # one of parts.IMAGES
+    images: str = REGISTRY  # one of parts.IMAGES
     kernel: str = ""  # the simulated kernel that it runs: a key of `kernels`; empty: this machine's
     scenes: tuple[str, ...] = ()  # set up once the node is Ready, in this order
     faults: tuple[str, ...] = ()  # injected after that, in this order

@@ -71,7 +71,7 @@ def test_read_names_the_file_and_the_reason(tmp_path, described, text, message):
 def test_node_has_defaults(described):
     (node,) = described(GOOD[:-2] + ", vars: {some: thing}}").nodes
     assert (node.engine, node.scenes, node.faults) == ("containerd", (), ())
-    assert node.images == "loaded"
+    assert node.images == "registry"
     assert node.vars == {"some": "thing"}
 
 
@@ -90,23 +90,23 @@ def test_paths_are_relative_to_the_file(tmp_path, described):
 @pytest.mark.parametrize(
     ("engine", "keys", "expected"),
     [
-        pytest.param("containerd", "", ["kubernetes", "containerd", "runc"], id="containerd"),
-        pytest.param("docker", "", ["kubernetes", "cri-dockerd"], id="docker"),
-        pytest.param("crio", "", ["kubernetes", "cri-o", "runc"], id="crio"),
         pytest.param(
-            "debian-containerd, images: registry", "", ["kubernetes", "registry"], id="registry"
+            "containerd, images: loaded", "", ["kubernetes", "containerd", "runc"], id="containerd"
         ),
+        pytest.param("docker, images: loaded", "", ["kubernetes", "cri-dockerd"], id="docker"),
+        pytest.param("crio, images: loaded", "", ["kubernetes", "cri-o", "runc"], id="crio"),
+        pytest.param("debian-containerd", "", ["kubernetes", "registry"], id="registry"),
         pytest.param(
             "debian-containerd, images: busybox", "", ["kubernetes", "registry"], id="busybox"
         ),
         pytest.param(
-            "docker",
+            "docker, images: loaded",
             "parts: [docker]\n",
             ["kubernetes", "containerd", "runc", "docker", "docker-cli", "cri-dockerd"],
             id="docker-of-docker",
         ),
         pytest.param(
-            "containerd",
+            "containerd, images: loaded",
             "parts: [device-plugin, debian-driver, container-toolkit]\n",
             ["kubernetes", "containerd", "runc", "container-toolkit", "device-plugin"],
             id="gpus",
