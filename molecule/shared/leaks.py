@@ -3,9 +3,9 @@
 
 """Results of metal.gpu.leak_test in a scenario, and what is recorded about them.
 
-A scenario compares what it found with the record. With RECORD_ISOLATION=1, it writes it there, which
-changes the checkout: run such a scenario alone. From there, `python -m pytest tests/unit/golden --update-golden` writes the table of
-docs/isolation.md.
+A scenario compares what it found with the record. With RECORD_ISOLATION=1, it writes it there. That
+changes the checkout, so run such a scenario alone. Then `python -m pytest tests/unit/golden
+--update-golden` writes the table of docs/isolation.md.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ HEADER = """\
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# What metal.gpu.leak_test found in the laboratory. Each scenario compares its rows with what it finds:
-# see molecule/shared/leaks.py.
+# What metal.gpu.leak_test found in the laboratory. Each scenario compares its rows with what it
+# finds: see molecule/shared/leaks.py.
 """
 _STATES = ("leaked", "unproven", "busy", "nothing", "refused", "by design")
 _LINE = re.compile(rf"\b(gpu-\d): ((?:(?:{'|'.join(_STATES)}): [a-z_, ]+(?:; )?)+)")
