@@ -45,8 +45,7 @@ def test_nothing_leaks_by_default_and_each_way_leaks_somewhere() -> None:
     protected = [found for case, found in by_case.items() if case in PROTECTED]
     assert protected
     for found in protected:
-        assert {*leak_pods.ATTEMPTS} - {*found} <= NOT_TRIED
-        assert {*found} <= {*leak_pods.ATTEMPTS}
+        assert {*found} == {*leak_pods.ATTEMPTS}
         assert {*found.values()} <= {"nothing", "refused", "by design"}
     leaked = {
         name for found in by_case.values() for name, state in found.items() if state == "leaked"
@@ -54,6 +53,4 @@ def test_nothing_leaks_by_default_and_each_way_leaks_somewhere() -> None:
     assert {"image_variable", "pod_variable"} <= leaked
 
 
-# Attempts that are newer than some rows. docs/isolation.md says so.
-NOT_TRIED = {"runtime_class_annotation"}
 PROTECTED = ("containerd", "crio", "crio, default runtime nvidia, guard", "docker, guard")

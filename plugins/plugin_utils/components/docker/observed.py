@@ -20,6 +20,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
     release,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import containers, unread
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.containers import (
+    V1,
+    Container,
+    Running,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import BYTE_ORDER_MARK
@@ -84,16 +89,16 @@ class Docker(Program):
     live_restore: bool | None
     data_root: str | None
     storage_driver: str | None
+    containers: list[Running]
     made_with: dict[str, list[str]]
-    interrupted: list[containers.Container]
+    interrupted: list[Container]
     record_error: str | None
     purge_script: str | None
     group: list[str]
     snap: list[str]
     rootless: list[str]
     cri_dockerd: CriDockerd
-    v1: containers.V1
-    containers: list[containers.Running]
+    v1: V1
     cgroup_driver: str | None
     cdi_enabled: bool | None
 
