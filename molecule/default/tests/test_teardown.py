@@ -117,7 +117,7 @@ def test_the_other_node_follows(laboratory, training, admins_change):
 
 def test_admins_change_is_kept_and_ours_is_gone(laboratory):
     host = laboratory.host("gpu-1")
-    before = host.file(backup(CONFIG, "nvidia_container_runtime")).content_string
+    before = host.file(backup(CONFIG, "registries")).content_string
     after = host.file(CONFIG).content_string
     expected = before.replace(
         "max_container_log_line_size = 32768", "max_container_log_line_size = 65536"
