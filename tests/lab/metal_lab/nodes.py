@@ -152,7 +152,7 @@ def _names(state: State, node: Node) -> list[str]:
     """
     if node.engine != "docker" or node.images == LOADED:
         return []
-    return [f"--add-host={host}:{state.gateway}" for host in registry.hosts(state)]
+    return [f"--add-host={host}:{state.gateway}" for host in registry.names(state)]
 
 
 def _address(gateway: str, number: int) -> str:

@@ -34,6 +34,8 @@ DELAY = "registry-delay"  # the process in front of a slow registry
 
 # Clients that know no mirrors ask upstream's host by its name, at this port.
 PORT = 443
+# Where they ask for images of this host.
+DOCKER_HUB = {"docker.io": "registry-1.docker.io"}
 USER = "metal-lab"
 # Every password ends like this. Whoever quotes it wrongly in a file or a command cannot log in.
 AWKWARD = " a\"b'c\\d$e#f:g%h"
@@ -105,6 +107,11 @@ def hosts(state: State) -> list[str]:
     return sorted({name.partition("/")[0] for name in images(state)})
 
 
+def names(state: State) -> list[str]:
+    """Return the names at which clients look for these registries."""
+    return [DOCKER_HUB.get(host, host) for host in hosts(state)]
+
+
 def facts(state: State) -> dict[str, Any]:
     """Return what a client needs. Empty if the laboratory has no registry."""
     if not state.registry:
@@ -130,7 +137,7 @@ def run(state: State, program: Path, content: Path) -> None:
     place = folder(state)
     place.mkdir(parents=True, exist_ok=True)
     _write_secret(place / "password", secrets.token_urlsafe(12) + AWKWARD)
-    _write_certificates(place, [state.gateway, *hosts(state)])
+    _write_certificates(place, [state.gateway, *names(state)])
     restore(state)
 
 
