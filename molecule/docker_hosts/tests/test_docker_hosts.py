@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,7 +109,58 @@ def test_image_that_nobody_has(laboratory):
     run = laboratory.playbook(*PROOF, "--extra-vars=verify_docker_image=nobody/has:this")
     assert run.returncode != 0
     assert {*rows(run)["gpu-2"]} == {"-", "IMAGE_UNPULLABLE"}
-    assert "IMAGE_UNPULLABLE gpu-1: Docker cannot pull nobody/has:this" in run.words
+    # The Docker of gpu-1 takes no certificates for docker.io itself, which its mirror stands for.
+    assert "IMAGE_UNPULLABLE gpu-1: Docker cannot pull the image nobody/has:this" in run.words
+    assert re.search(r"IMAGE_UNPULLABLE gpu-2: .*docker.io/nobody/has:this: not found", run.words)
+
+
+@pytest.fixture
+def no_image(laboratory: Any) -> None:
+    """No host has the image, so the next run pulls it."""
+    for node in ("gpu-1", "gpu-2"):
+        host = laboratory.host(node)
+        found = host.check_output("docker images --quiet --no-trunc %s", IMAGE.partition(":")[0])
+        for image in {*found.split()}:
+            host.check_output("docker rmi --force %s", image)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("wrong-password", ["unauthorized", "401 Unauthorized"]),
+        ("missing-image", ["manifest unknown", "not found"]),
+        ("foreign-image", ["no matching manifest for linux/amd64", "no match for platform"]),
+        ("corrupt-image", ["filesystem layer verification failed", "unexpected commit digest"]),
+    ],
+)
+def test_image_that_the_registry_does_not_give(laboratory, no_image, fault, words):
+    """The words are those of Docker 20.10 and of Docker 29."""
+    image = [IMAGE] if fault.endswith("-image") else []
+    laboratory.lab("fault", "registry", fault, *image)
+    try:
+        run = laboratory.playbook(*PROOF)
+    finally:
+        laboratory.lab("fault", "registry", "restore")
+    assert run.returncode != 0
+    for node, text in zip(("gpu-1", "gpu-2"), words, strict=True):
+        assert rows(run)[node] == ["-", "IMAGE_UNPULLABLE"]
+        assert re.search(rf"IMAGE_UNPULLABLE {node}: [^:]*{IMAGE}: .*{text}", run.words)
+
+
+def test_image_by_digest_is_pulled_once(laboratory, no_image):
+    registry = laboratory.facts["registry"]
+    image = f"{IMAGE.partition(':')[0]}@{registry['digests'][IMAGE]}"
+    log = Path(registry["log"])
+    requests = []
+    for _run in range(2):
+        before = len(log.read_text())
+        run = laboratory.playbook(*PROOF, f"--extra-vars=verify_docker_image={image}")
+        assert run.returncode == 0
+        assert rows(run) == {"gpu-1": ["4/4", "ok"], "gpu-2": ["4/4", "ok"]}
+        requests.append(log.read_text()[before:])
+    for address in laboratory.addresses.values():
+        assert re.search(rf'authorized request" .*"{address}:.*cuda-sample/blobs', requests[0])
+        assert f'"{address}:' not in requests[1]
 
 
 def test_gpu_that_is_lost_is_named_beside_the_image(laboratory):

@@ -9,12 +9,12 @@ import base64
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 LOGIN = ("ca", "username", "password")
-SITE = ("metal.gpu.site", "--tags=registries", "--diff", "-vvvv")
+OPTIONS = ("--diff", "-vvvv")
 # Where engines, the kubelet and the role have settings.
 SETTINGS = "/etc/containerd /etc/docker /etc/containers /etc/crio /root/.docker /var/lib/metal-gpu"
 WATCH = """
@@ -45,21 +45,35 @@ def one_more(laboratory: Any, path: Path) -> Path:
     return Path(laboratory.inventory_with(path, add))
 
 
+class Playbook(NamedTuple):
+    """What sets up the nodes of a scenario."""
+
+    name: str
+    tags: str
+    image: str  # that it pulls
+
+
+@pytest.fixture(scope="module")
+def playbook(laboratory: Any) -> Playbook:
+    if "device-plugin" in laboratory.facts["parts"]:
+        return Playbook("metal.gpu.site", "registries", "k8s-device-plugin")
+    return Playbook("metal.gpu.docker_hosts", "registries,verify", "cuda-sample")
+
+
 @pytest.fixture(scope="module")
 def more(laboratory: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return one_more(laboratory, tmp_path_factory.mktemp("registries") / "inventory.yml")
 
 
-def test_node_pulled_with_the_login(laboratory, node):
+def test_node_pulled_with_the_login(laboratory, playbook, node):
     """The engine was empty, or had an admin's busybox: its other images are from the registry."""
     address = re.escape(laboratory.addresses[node])
     log = Path(laboratory.facts["registry"]["log"]).read_text()
-    pulls = re.findall(rf'authorized request" .*"{address}:.*k8s-device-plugin/manifests', log)
-    assert pulls
+    assert re.search(rf'authorized request" .*"{address}:.*{playbook.image}/manifests', log)
 
 
 @pytest.fixture(scope="module")
-def watched(laboratory: Any, more: Path) -> Iterator[dict[str, str]]:
+def watched(laboratory: Any, playbook: Playbook, more: Path) -> Iterator[dict[str, str]]:
     """Return the output of runs that write and remove a login, by their purpose.
 
     Meanwhile, a process on each node looks at the command lines of all others.
@@ -69,10 +83,11 @@ def watched(laboratory: Any, more: Path) -> Iterator[dict[str, str]]:
         host.check_output("mkdir /run/watch")
         host.check_output("printf '%s\\n' > /run/watch/words", "\n".join(words(laboratory)))
         host.check_output("systemd-run --unit=watch --working-directory=/run/watch sh -c %s", WATCH)
+    command = (playbook.name, f"--tags={playbook.tags}", *OPTIONS)
     runs = {
-        "check": laboratory.playbook(*SITE, "--check", inventory=more),
-        "write": laboratory.playbook(*SITE, inventory=more),
-        "remove": laboratory.playbook(*SITE),
+        "check": laboratory.playbook(*command, "--check", inventory=more),
+        "write": laboratory.playbook(*command, inventory=more),
+        "remove": laboratory.playbook(*command),
     }
     yield runs
     for node in laboratory.addresses:
@@ -113,13 +128,15 @@ def test_only_root_can_read_the_login(laboratory, watched, node):
         ("expired-certificate", "REGISTRY_CERTIFICATE_EXPIRED"),
     ],
 )
-def test_registry_that_cannot_be_used_changes_nothing(laboratory, more, fault, code):
+def test_registry_that_cannot_be_used_changes_nothing(laboratory, playbook, more, fault, code):
     host = laboratory.host("gpu-2")
     digests = f"find {SETTINGS} -type f -exec sha256sum {{}} + 2> /dev/null | sort"
     before = host.run(digests).stdout
     laboratory.lab("fault", "registry", fault)
     try:
-        run = laboratory.playbook(*SITE[:2], "--limit=gpu-2,localhost", inventory=more)
+        run = laboratory.playbook(
+            *(playbook.name, "--tags=registries", "--limit=gpu-2,localhost"), inventory=more
+        )
     finally:
         laboratory.lab("fault", "registry", "restore")
     assert run.returncode != 0

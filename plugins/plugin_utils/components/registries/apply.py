@@ -20,6 +20,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd im
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import plan as crio
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import (
+    Layout,
+    Target,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
@@ -36,8 +41,22 @@ RESTART_DISTRIBUTION = embedded.RESTART
 
 STEPS = (RESTART, RESTART_CRIO, RELOAD, RESTART_DISTRIBUTION)
 
+_RELOAD_REASON = "Docker applies mirrors without a restart; containers keep running"
+
 # What CRI-O reads only when it starts, or is reloaded.
 _OF_CRIO = (places.CONTAINERS_DROP_IN, places.CRIO_DROP_IN)
+
+
+def plan_new(plan: Plan[Data], target: Target, content: Layout) -> None:
+    """Plan for an engine that starts, without the files, before this role runs."""
+    paths = {one.path for one in content.documents}
+    if target["kind"] == engines.CONTAINERD:
+        reads = any(basename(path) == places.HOSTS for path in paths)
+        plan.step(RESTART, containerd.RESTART_REASON if reads else None)
+    elif target["kind"] == engines.CRIO:
+        plan.step(RESTART_CRIO, crio.RESTART_REASON if paths.intersection(_OF_CRIO) else None)
+    elif target["kind"] == engines.DOCKER:
+        plan.step(RELOAD, _RELOAD_REASON if target["daemon_json"] in paths else None)
 
 
 def plan_containerd(plan: Plan[Data], node: Node) -> None:
@@ -68,7 +87,7 @@ def plan_docker(plan: Plan[Data], node: Node, written: Collection[str]) -> None:
         return
     plan.data["change"] = _change(path)
     if path in plan.data.get("settings", ()):
-        plan.step(RELOAD, "Docker applies mirrors without a restart; containers keep running")
+        plan.step(RELOAD, _RELOAD_REASON)
     elif node["engines"]["docker"]["running"]:
         plan.notice("REGISTRIES_RESTART_DUE", engine="Docker", unit="docker.service")
 
@@ -95,20 +114,20 @@ def plan_distribution(
 def plan_back(plan: Plan[Data], node: Node, *, is_permitted: bool) -> None:
     """Plan that the engines forget what is restored."""
     restored = {*plan.data.get("restore", ())}
-    engines, home = node["engines"], node["engines"]["containerd"]["home"]
+    found, home = node["engines"], node["engines"]["containerd"]["home"]
     if any(path.endswith(".toml") and basename(path) != places.HOSTS for path in restored):
-        running = engines["containerd"]["running"]
+        running = found["containerd"]["running"]
         plan.step(RESTART, containerd.RESTART_REASON if running else None)
-    if restored.intersection(_OF_CRIO) and engines["crio"]["running"]:
+    if restored.intersection(_OF_CRIO) and found["crio"]["running"]:
         plan.step(RESTART_CRIO, crio.RESTART_REASON)
-    docker = engines["docker"]
+    docker = found["docker"]
     if docker["config"]["path"] in restored and docker["running"]:
         plan.notice("REGISTRIES_RESTART_DUE", engine="Docker", unit="docker.service")
     if home and restored.intersection(places.REGISTRIES_YAML.values()):
         plan.data["distribution"] = embedded.restarted(node, home)
         if is_permitted:
             plan.step(RESTART_DISTRIBUTION, f"{home['name']} reads its settings at its start")
-        elif engines["containerd"]["running"]:
+        elif found["containerd"]["running"]:
             plan.notice("REGISTRIES_RESTART_DUE", engine=home["name"], unit=home["unit"])
 
 

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from posixpath import dirname
+from posixpath import basename, dirname
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import (
     Document,
     Layout,
@@ -47,9 +48,11 @@ _ABSENT: File = {
 _READABLE = 0o044  # by the group or by others
 
 
-def plan_new(plan: Plan[Data], content: Layout, reason: str) -> None:
+def plan_new(plan: Plan[Data], target: Target, content: Layout, reason: str) -> None:
     """Plan the files of an engine that is not there yet."""
+    reads_folders = any(basename(one.path) == places.HOSTS for one in content.documents)
     for step in (
+        *((CONFIG,) if reads_folders and target["kind"] == engines.CONTAINERD else ()),
         *((CERTIFICATES,) if content.files else ()),
         *((SETTINGS,) if any(not one.has_secrets for one in content.documents) else ()),
         *((LOGINS,) if any(one.has_secrets for one in content.documents) else ()),

@@ -104,7 +104,8 @@ def _plan_present(
     content = layout(place, registries)
     if not _is_installed(node, engine):
         # The role of the engine runs before this one. What it installs is not observed yet.
-        files.plan_new(plan, content, f"{engine} is not installed yet")
+        files.plan_new(plan, place, content, f"{engine} is not installed yet")
+        apply.plan_new(plan, place, content)
         return
     plan.data["asks"] = desired["check"]
     if place["kind"] == engines.CONTAINERD:

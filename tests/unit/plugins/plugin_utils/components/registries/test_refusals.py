@@ -27,6 +27,7 @@ from ansible_collections.metal.gpu.tests.unit.support.registry_machine import (
     OF_ITSELF,
     OF_NVCR,
     PEM,
+    WANTED,
     Machine,
     Observe,
     of_containerd,
@@ -236,15 +237,14 @@ def test_another_ca_is_written(machine: Callable[[str], Machine]) -> None:
     assert "MIIBnew" in node.text("/etc/containerd/certs.d/mirror.example:5000/metal-gpu.crt")
 
 
-def test_engine_that_is_not_there_yet(machine: Callable[[str], Machine]) -> None:
-    node = machine("containerd-2.4")
-    node._node = merge(node._node, {"engines": {"containerd": {"installed": False}}})
-    planned = node.run([OF_NVCR, OF_ITSELF])
-    assert names(planned) == [
-        "Write the certificates of registries",
-        "Write the settings of registries",
-        "Write the logins of registries",
-    ]
+@pytest.mark.parametrize("engine", ["containerd-2.4", "docker", "crio"])
+def test_engine_that_is_not_there_yet(machine: Callable[[str], Machine], engine: str) -> None:
+    """Check mode announces what the run does, once the engine is there."""
+    node, kind = machine(engine), engine.partition("-")[0]
+    expected = names(node.plan(WANTED[engine]))
+    node._node = merge(node._node, {"engines": {kind: {"installed": False, "running": False}}})
+    planned = node.run(WANTED[engine], engine=kind)
+    assert names(planned) == expected
     assert planned["data"]["asks"] is False
 
 
