@@ -130,7 +130,7 @@ def no_image(laboratory: Any) -> None:
         ("wrong-password", ["unauthorized", "401 Unauthorized"]),
         ("missing-image", ["manifest unknown", "not found"]),
         ("foreign-image", ["no matching manifest for linux/amd64", "no match for platform"]),
-        ("corrupt-image", ["filesystem layer verification failed", "unexpected commit digest"]),
+        ("corrupt-image", ["filesystem layer verification failed", "expected commit digest"]),
     ],
 )
 def test_image_that_the_registry_does_not_give(laboratory, no_image, fault, words):

@@ -34,9 +34,12 @@ def words(laboratory: Any) -> list[str]:
 
 
 def one_more(laboratory: Any, path: Path) -> Path:
-    """Return an inventory whose nodes log in to one more registry: the mirror itself."""
+    """Return an inventory whose nodes log in to one more registry: the mirror, with its port.
+
+    Without the port, it is the mirror that has no login of its own in the inventory of Docker.
+    """
     registry = laboratory.facts["registry"]
-    item = {"host": registry["address"], **{key: registry[key] for key in LOGIN}}
+    item = {"host": f"{registry['address']}:443", **{key: registry[key] for key in LOGIN}}
 
     def add(group: Any) -> None:
         for host in group["hosts"].values():
@@ -81,7 +84,7 @@ def watched(laboratory: Any, playbook: Playbook, more: Path) -> Iterator[dict[st
     for node in laboratory.addresses:
         host = laboratory.host(node)
         host.check_output("mkdir /run/watch")
-        host.check_output("printf '%s\\n' > /run/watch/words", "\n".join(words(laboratory)))
+        host.check_output("printf '%%s\\n' %s %s > /run/watch/words", *words(laboratory))
         host.check_output("systemd-run --unit=watch --working-directory=/run/watch sh -c %s", WATCH)
     command = (playbook.name, f"--tags={playbook.tags}", *OPTIONS)
     runs = {
