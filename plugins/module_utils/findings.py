@@ -1369,8 +1369,8 @@ Remedy: correct the reason, and run `ansible-playbook metal.gpu.leak_test` again
   and verify_smoke_image set the images, verify_smoke_namespace the namespace
 
 IMAGE_UNPULLABLE (failure): Docker cannot pull the image {image}: {error}
-Remedy: run `docker pull {image}` on the host as root; correct verify_docker_image, the registry's
-  address, its certificate, or the login in /root/.docker/config.json
+Remedy: run `docker pull {image}` on the host as root; correct verify_docker_image, or set the
+  registry's certificate and login in registries_hosts
 
 IMAGE_DIFFERS (failure): this host has another image {image} than {other}: {found}, expected
   {expected}

@@ -83,8 +83,10 @@ def watched(laboratory: Any, playbook: Playbook, more: Path) -> Iterator[dict[st
     """
     for node in laboratory.addresses:
         host = laboratory.host(node)
-        host.check_output("mkdir /run/watch")
-        host.check_output("printf '%%s\\n' %s %s > /run/watch/words", *words(laboratory))
+        # The journal has the commands of sudo, so the words are not in them.
+        text = base64.b64encode("\n".join(words(laboratory)).encode()).decode()
+        host.check_output("mkdir --mode=700 /run/watch")
+        host.check_output("echo %s | base64 --decode > /run/watch/words", text)
         host.check_output("systemd-run --unit=watch --working-directory=/run/watch sh -c %s", WATCH)
     command = (playbook.name, f"--tags={playbook.tags}", *OPTIONS)
     runs = {
@@ -113,13 +115,13 @@ def test_login_is_in_no_process_list(laboratory, watched, node):
 
 
 def test_only_root_can_read_the_login(laboratory, watched, node):
-    """Beside the words of this test itself."""
     grep = "grep --files-with-matches --fixed-strings --file=/run/watch/words"
     places = "/ /run /tmp /var/lib/kubelet"  # each is a file system
-    found = laboratory.host(node).run(
-        f"find {places} -xdev -type f -perm /077 -print0 | xargs --null {grep}"
-    )
-    assert found.stdout.split() == ["/run/watch/words"]
+    find = f"find {places} -xdev -type f -print0 | xargs --null {grep}"
+    found = laboratory.host(node).run(find).stdout.split()
+    assert found  # such as the engine's own file
+    readable = f"find {' '.join(found)} -perm /077"
+    assert laboratory.host(node).check_output(readable) == ""
 
 
 @pytest.mark.parametrize(
