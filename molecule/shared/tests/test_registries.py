@@ -85,8 +85,8 @@ def watched(laboratory: Any, playbook: Playbook, more: Path) -> Iterator[dict[st
         host = laboratory.host(node)
         # The journal has the commands of sudo, so the words are not in them.
         text = base64.b64encode("\n".join(words(laboratory)).encode()).decode()
-        host.check_output("mkdir --mode=700 /run/watch")
-        host.check_output("echo %s | base64 --decode > /run/watch/words", text)
+        host.check_output("mkdir /run/watch")
+        host.check_output("umask 077; echo %s | base64 --decode > /run/watch/words", text)
         host.check_output("systemd-run --unit=watch --working-directory=/run/watch sh -c %s", WATCH)
     command = (playbook.name, f"--tags={playbook.tags}", *OPTIONS)
     runs = {
