@@ -180,6 +180,30 @@ def test_nfs_server_that_is_silent_stops_the_role_before_a_change(tmp_path: Path
     assert "changed=0" in found.output
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://reader:canary@mirror.example",
+        "https://mirror.example/?token=canary",
+        "mirror.example/canary",
+    ],
+)
+def test_mirror_whose_address_would_show_a_login_is_refused(tmp_path: Path, address: str) -> None:
+    folder = tmp_path / "air-gap"
+    folder.mkdir()
+    found = run(
+        tmp_path,
+        "metal.gpu.mirror_list",
+        inventory({"gpu-1": {"metal_gpu_mirror": address, "metal_gpu_mirror_folder": str(folder)}}),
+        "-vvv",
+    )
+    assert found.code != 0
+    assert "metal_gpu_mirror must be an address without a login" in found.words
+    assert "TASK [Observe" not in found.output
+    assert "canary" not in found.output
+    assert [*folder.iterdir()] == []
+
+
 def test_list_for_a_mirror(tmp_path: Path) -> None:
     """The password of a repository is only in the script, which only its user can read."""
     node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
