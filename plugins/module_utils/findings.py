@@ -913,7 +913,8 @@ Remedy: run the same command on the node; with `-v`, the failed task shows every
 # --- kubelet and device plugin --------------------------------------------------------------------
 
 KUBELET_MISSING (refusal): the kubelet is not installed
-Remedy: install the kubelet, join the node to the cluster with `kubeadm join`, and run again
+Remedy: install the kubelet, join the node to the cluster with `kubeadm join`, and run again; for a
+  Docker host without Kubernetes, set `metal_gpu_engine: docker` and run `metal.gpu.docker_hosts`
 
 KUBELET_CONFIG_INVALID (refusal): the kubelet's configuration is not valid: {error}
 Remedy: correct the file; the role did not change it

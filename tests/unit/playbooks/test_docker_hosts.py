@@ -238,3 +238,34 @@ def test_list_for_a_mirror(tmp_path: Path) -> None:
     assert group == listed["variables"]
     urls = group["hosts"]["gpu-1"]
     assert urls["docker_ce_repository_url"] == "https://mirror.example/docker.example/linux/debian"
+
+
+def test_list_for_a_mirror_has_the_engine_that_docker_hosts_installs(tmp_path: Path) -> None:
+    """Of two bare machines, the inventory says of one that it becomes a Docker host."""
+    node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
+    node["kubelet"] |= {"installed": False, "endpoint": None}
+    folder = tmp_path / "air-gap"
+    folder.mkdir()
+    given = {"metal_gpu": {"node": node}, "metal_gpu_observation_is_fresh": True}
+    found = run(
+        tmp_path,
+        "metal.gpu.mirror_list",
+        inventory({"gpu-1": {**given, "metal_gpu_engine": "docker"}, "gpu-2": given}),
+        f"-emetal_gpu_mirror_folder={folder}",
+    )
+    assert found.code != 0
+    assert "KUBELET_MISSING gpu-2: the kubelet is not installed" in found.words
+    assert "KUBELET_MISSING gpu-1" not in found.words
+    listed = yaml.safe_load((folder / "list.yml").read_text())
+    packages = {
+        name: hosts for one in listed["repositories"] for name, hosts in one["packages"].items()
+    }
+    assert {name.partition("=")[0] for name in packages} >= {
+        "docker-ce",
+        "nvidia-container-toolkit",
+    }
+    assert all(hosts == ["gpu-1"] for hosts in packages.values())
+    (urls,) = listed["variables"]["hosts"].values()
+    assert "docker_ce_repository_url" in urls
+    assert "containerd_repository_url" not in urls
+    assert list(listed["variables"]["vars"]) == ["verify_docker_image"]
