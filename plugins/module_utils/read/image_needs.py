@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Of Docker, by the name that the kernel has for it.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-ARCHITECTURE, DRIVER, GPU = "IMAGE_ARCHITECTURE", "IMAGE_NEEDS_DRIVER", "IMAGE_NEEDS_GPU"
+ARCHITECTURE, DRIVER, GPU = "IMAGE_PLATFORM_MISSING", "IMAGE_NEEDS_DRIVER", "IMAGE_NEEDS_GPU"
 
 _REQUIRE, _JETPACK = "NVIDIA_REQUIRE_", "NVIDIA_REQUIRE_JETPACK"
 _DISABLE = "NVIDIA_DISABLE_REQUIRE"
@@ -71,7 +71,7 @@ class Machine(NamedTuple):
 
 
 class Misfit(NamedTuple):
-    """Why an image does not run on a machine: a finding, less its host."""
+    """Why an image does not run on a machine: a finding, less its host and the variable."""
 
     code: str
     evidence: Mapping[str, str]
@@ -81,8 +81,8 @@ def misfits(image: Image, machine: Machine, capabilities: Sequence[str] = ()) ->
     """Return why an image does not run on a machine. `capabilities` is what it has code for."""
     expected = ARCHITECTURES.get(machine.architecture, machine.architecture)
     if image.architecture and image.architecture != expected:
-        evidence = {"image": image.name, "found": image.architecture, "expected": expected}
-        return [Misfit(ARCHITECTURE, evidence)]
+        error = f"it is for {image.architecture}, and the node is {expected}"
+        return [Misfit(ARCHITECTURE, {"what": image.name, "error": error})]
     found = []
     of_driver = [*_of_driver(image, machine)]
     if of_driver:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import pull_causes
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.docker_proof import (
     RUNTIME,
@@ -43,6 +44,7 @@ _CDI_SINCE = (29, 2)
 _RUNTIME_CDI_SINCE = (1, 18)
 _DIGEST = 19  # sha256: and 12 digits, as Docker shortens it
 _UNFIT = "requirement error"
+_SETTING = "verify_docker_image"
 _SILENT = fleet.Answers({}, {}, [], ())
 
 
@@ -141,13 +143,16 @@ def _judge_image(
     if pulled is None or node is None:
         return []
     if pulled.image is None and pulled.failure:
+        cause = pull_causes.of_pull(pulled.failure, wanted.image, _SETTING)
+        if cause is not None:
+            return [finding(cause.code, name, **cause.evidence)]
         error = quote(pulled.failure)
         return [finding("IMAGE_UNPULLABLE", name, image=wanted.image, error=error)]
     machine = _machine(node, pulled)
     # Check mode knows an image that is not there by its name.
     image = pulled.image or Image(wanted.image, "")
     misfits = image_needs.misfits(image, machine, wanted.capabilities)
-    found = [finding(one.code, name, **one.evidence) for one in misfits]
+    found = [finding(one.code, name, setting=_SETTING, **one.evidence) for one in misfits]
     # An image for another architecture has other layers.
     is_other = [one.code for one in misfits] == [image_needs.ARCHITECTURE]
     if pulled.image and reference and not is_other and not image_needs.is_same(image, reference):

@@ -103,7 +103,7 @@ def test_the_image_runs_on_both(prove) -> None:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "code"), [("arm64", "IMAGE_ARCHITECTURE"), ("", "IMAGE_UNPULLABLE")]
+    ("architecture", "code"), [("arm64", "IMAGE_PLATFORM_MISSING"), ("", "IMAGE_UNPULLABLE")]
 )
 def test_host_on_which_it_cannot_run_starts_nothing(prove, architecture: str, code: str) -> None:
     found = prove({"architecture": architecture})
@@ -125,7 +125,7 @@ def test_report_is_that_of_verify(prove, tmp_path: Path) -> None:
 def test_check_mode_starts_nothing(prove) -> None:
     found = prove({"architecture": "arm64"}, "--check")
     assert found.code == 0, found.output
-    assert rows(found) == {"gpu-1": ["-", "ok"], "gpu-2": ["-", "IMAGE_ARCHITECTURE"]}
+    assert rows(found) == {"gpu-1": ["-", "ok"], "gpu-2": ["-", "IMAGE_PLATFORM_MISSING"]}
 
 
 def test_playbook_shows_every_host_with_its_reason(tmp_path: Path) -> None:

@@ -62,11 +62,11 @@ def test_code_runs_on_gpus_as_recorded(row: dict[str, Any]) -> None:
         pytest.param(image(), NEW, (), {}, id="an image that says nothing"),
         pytest.param(image(**CUDA_12_8), NEW, (), {}, id="a newer driver"),
         pytest.param(
-            image("arm64"), NEW, (), {"IMAGE_ARCHITECTURE": "arm64"}, id="architecture"
+            image("arm64"), NEW, (), {"IMAGE_PLATFORM_MISSING": "arm64"}, id="architecture"
         ),
         pytest.param(
             image("amd64"), NEW._replace(architecture="aarch64"), (),
-            {"IMAGE_ARCHITECTURE": "amd64"}, id="a host for another architecture",
+            {"IMAGE_PLATFORM_MISSING": "amd64"}, id="a host for another architecture",
         ),
         pytest.param(
             image(**CUDA_12_8), OLD, (), {"IMAGE_NEEDS_DRIVER": "`cuda>=12.8`"},

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, portability
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.portability import Tried, Wanted
@@ -17,6 +19,8 @@ from ansible_collections.metal.gpu.tests.unit.support import healthy
 
 NAME = "registry.example/app:1"
 DIGEST, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+RECORDED = Path(__file__).parents[5] / "tests" / "recorded"
+WORDS = yaml.safe_load((RECORDED / "registries.yml").read_text())["words"]  # of failed pulls
 WANTED = Wanted(NAME, (), False)
 NEW: dict[str, Any] = healthy.docker_node().observed()  # eight H100, Docker 29.8
 OLD: dict[str, Any] = healthy.containerd_node().observed()  # two P100; Docker 26.1 here
@@ -40,6 +44,10 @@ def pulled(
         f"== architecture\n{architecture}\n== digests\n{json.dumps([f'app@{digest}'])}\n"
         f'== layers\n["{digest}"]\n== environment\n{lines}== gpus\n{gpus}== brand\n== end\n'
     )
+
+
+def unpulled(words: str) -> str:
+    return f"== failure\nError response from daemon: {words}\n== gpus\n== end\n"
 
 
 def ran(node: dict[str, Any], failed: str = "", seen: int | None = None) -> str:
@@ -97,7 +105,9 @@ def test_the_same_image_computes_on_two_unlike_hosts() -> None:
         ),
         pytest.param(
             pulled(OLD, architecture="arm64"), WANTED,
-            "IMAGE_ARCHITECTURE", "is for arm64, and this host is amd64", id="architecture",
+            "IMAGE_PLATFORM_MISSING",
+            f"{NAME} does not exist for the architecture of the node: it is for arm64, and the "
+            "node is amd64", id="architecture",
         ),
         pytest.param(
             pulled(OLD, capability="6.0"), WANTED._replace(capabilities=["7.0", "9.0"]),
@@ -105,8 +115,15 @@ def test_the_same_image_computes_on_two_unlike_hosts() -> None:
             id="no code for these GPUs",
         ),
         pytest.param(
-            "== failure\nError response from daemon: denied\n== gpus\n== end\n", WANTED,
-            "IMAGE_UNPULLABLE", "Error response from daemon: denied", id="a login is missing",
+            unpulled("dial tcp 10.0.0.1:443: connect: connection refused"), WANTED,
+            "IMAGE_UNPULLABLE", f"pull the image {NAME}: Error response from daemon: dial tcp",
+            id="no registry",
+        ),
+        *(
+            pytest.param(
+                unpulled(one["text"]), WANTED, one["code"], one["text"], id=one["text"]
+            )
+            for one in WORDS if one["engine"] in ("docker", "all")
         ),
         pytest.param(
             pulled(OLD, digest=OTHER), WANTED, "IMAGE_DIFFERS", f"{OTHER}, expected {DIGEST}",
