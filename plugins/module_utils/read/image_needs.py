@@ -102,12 +102,14 @@ def misfits(image: Image, machine: Machine, capabilities: Sequence[str] = ()) ->
 def is_same(image: Image, other: Image) -> bool:
     """Tell whether two hosts have the same image.
 
-    Docker's id of an image depends on how Docker stores it, and an image that was loaded from a
-    file has no digest. So without a common digest, the layers decide.
+    Docker's id of an image depends on how Docker stores it, so digests decide. An image that was
+    loaded from a file can have none: then the layers decide. They are less, because images with the
+    same layers can have another environment and start another program.
     """
-    both = {one.rpartition("@")[2] for one in image.digests}
-    both &= {one.rpartition("@")[2] for one in other.digests}
-    return bool(both) or bool(image.layers and image.layers == other.layers)
+    one, two = ({name.rpartition("@")[2] for name in each.digests} for each in (image, other))
+    if one and two:
+        return not one.isdisjoint(two)
+    return bool(image.layers and image.layers == other.layers)
 
 
 def _of_driver(image: Image, machine: Machine) -> Iterator[str]:

@@ -68,8 +68,11 @@ class Tried(NamedTuple):
 def decide(hosts: Sequence[Tried], wanted: Wanted) -> dict[str, list[dict[str, str]]]:
     """Return the findings of each host on which the image cannot run. Hosts without can try it."""
     found = {one.host.name: _pulled(one, wanted) for one in hosts}
-    reference = next((pulled.image for pulled in found.values() if pulled and pulled.image), None)
-    first = next((name for name, pulled in found.items() if pulled and pulled.image), "")
+    images = {name: pulled.image for name, pulled in found.items() if pulled and pulled.image}
+    # An image without a digest tells less: images with its layers can differ.
+    with_digest = (name for name, image in images.items() if image.digests)
+    first = next(with_digest, next(iter(images), ""))
+    reference = images.get(first)
     return {
         name: _judge_image(name, one.host, pulled, wanted, reference, first)
         for one in hosts

@@ -154,6 +154,8 @@ def test_what_does_not_fit_is_named_before_it_is_started(
     [
         ((["a/x@sha256:1"], ["l"]), (["b/x@sha256:1"], []), True),  # through a mirror
         ((["x@sha256:1"], ["l"]), (["x@sha256:2"], ["m"]), False),
+        ((["x@sha256:1"], ["l"]), (["x@sha256:2"], ["l"]), False),  # built again with other ENV
+        ((["x@sha256:1", "y@sha256:2"], []), (["x@sha256:2"], []), True),  # of two registries
         (([], ["l", "m"]), (["x@sha256:2"], ["l", "m"]), True),  # loaded from a file
         (([], ["l"]), ([], ["l", "m"]), False),
         (([], []), ([], []), False),

@@ -145,6 +145,16 @@ def test_host_on_which_it_cannot_run_is_named_before_it_starts(
     assert not judged["ok"]
 
 
+def test_image_without_a_digest_is_no_measure_for_the_others() -> None:
+    loaded = pulled(NEW).replace(f'["app@{DIGEST}"]', "null")
+    rebuilt = pulled(NEW).replace(f"app@{DIGEST}", f"app@{OTHER}")  # with the same layers
+    hosts = [host("one", NEW, loaded), host("two", NEW, pulled(NEW)), host("three", NEW, rebuilt)]
+    found = portability.decide(hosts, WANTED)
+    codes = {name: [one["code"] for one in entries] for name, entries in found.items()}
+    assert codes == {"one": [], "two": [], "three": ["IMAGE_DIFFERS"]}
+    assert f"than two: {OTHER}, expected {DIGEST}" in found["three"][0]["message"]
+
+
 def test_new_docker_compares_nothing() -> None:
     first = pulled(NEW, NVIDIA_REQUIRE_CUDA="cuda>=13.1")
     assert portability.candidates([host("one", NEW, first)], WANTED) == ["one"]
