@@ -43,6 +43,7 @@ _CDI_SINCE = (29, 2)
 # From this version of the toolkit on, the runtime `nvidia` makes CDI specifications itself.
 _RUNTIME_CDI_SINCE = (1, 18)
 _DIGEST = 19  # sha256: and 12 digits, as Docker shortens it
+_PART, _SPLIT = "MIG-", "Enabled"
 _UNFIT = "requirement error"
 _SETTING = "verify_docker_image"
 _SILENT = fleet.Answers({}, {}, [], ())
@@ -212,25 +213,36 @@ def _judge_proof(
         else one
         for one in compute.judge_computed(name, node, _smoke(wanted, proof), evident)
     ]
+    return found + _judge_gpus(name, node, proof)
+
+
+def _judge_gpus(name: str, node: Node, proof: Proof) -> list[dict[str, str]]:
+    """Compare the GPUs of a container with those of the host, less those that MIG splits."""
     seen = [one.uuid for one in proof.results]
     uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
-    # Parts of GPUs (MIG) have UUIDs of their own.
-    if not any(uuid.startswith("MIG-") for uuid in seen) and {*seen} != {*uuids}:
-        missing = [uuid or "a GPU without UUID" for uuid in uuids if uuid not in seen]
-        others = [uuid for uuid in seen if uuid not in uuids]
-        texts = [f"not {', '.join(missing)}"] if missing else []
-        texts += [f"but {', '.join(others)}, which the host does not have"] if others else []
-        texts += [quote(proof.trouble)] if proof.trouble else []
-        found.append(
-            finding(
-                "CONTAINER_GPUS_DIFFER",
-                name,
-                found=len(seen) - len(others),
-                expected=len(uuids),
-                evidence="; ".join(texts),
-            )
-        )
-    return found
+    whole = _whole(node, seen)
+    missing = [uuid or "a GPU without UUID" for uuid in whole if uuid not in seen]
+    others = [uuid for uuid in seen if uuid not in uuids and not uuid.startswith(_PART)]
+    if not missing and not others:
+        return []
+    texts = [f"not {', '.join(missing)}"] if missing else []
+    texts += [f"but {', '.join(others)}, which the host does not have"] if others else []
+    texts += ["GPUs that MIG splits are not counted"] if len(whole) < len(uuids) else []
+    texts += [quote(proof.trouble)] if proof.trouble else []
+    numbers = {"found": len(whole) - len(missing), "expected": len(whole)}
+    return [finding("CONTAINER_GPUS_DIFFER", name, **numbers, evidence="; ".join(texts))]
+
+
+def _whole(node: Node, seen: Sequence[str]) -> list[str | None]:
+    """Return the UUIDs of the GPUs that a container must have as they are.
+
+    Of a GPU in MIG mode, it has the parts. They have UUIDs of their own, which do not tell whose
+    parts they are. Where there are parts, a GPU that reports no mode may be the one.
+    """
+    modes = {gpu["uuid"]: gpu["mig"] for gpu in node["health"]["gpus"]}
+    unknown = _SPLIT if any(uuid.startswith(_PART) for uuid in seen) else None
+    uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
+    return [uuid for uuid in uuids if modes.get(uuid, unknown) != _SPLIT]
 
 
 def _words(message: str) -> str:
@@ -269,9 +281,20 @@ def _row(node: Node | None, pulled: Pulled | None, proof: Proof | None) -> dict[
         cells["driver"] = proof.driver or cells["driver"]
         cells["cuda"] = proof.cuda or cells["cuda"]
         computed = sum(one.ok for one in proof.results)
-        gpus = len(node["nvml"]["devices"]) if node else len(proof.results)
+        gpus = _count(node, [one.uuid for one in proof.results])
         cells["computed"] = f"{computed}/{gpus}"
     return cells
+
+
+def _count(node: Node | None, seen: Sequence[str]) -> int:
+    """Return on how many GPUs, or parts of GPUs, the image had to compute."""
+    if node is None:
+        return len(seen)
+    uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
+    whole = _whole(node, seen)
+    split = [uuid for uuid in uuids if uuid not in whole]
+    parts = [uuid for uuid in seen if uuid.startswith(_PART) or uuid in split]
+    return max(len(whole) + len(parts), len(uuids))
 
 
 def _digest(image: Image) -> str:

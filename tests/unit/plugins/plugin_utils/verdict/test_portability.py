@@ -196,6 +196,38 @@ def test_container_that_lacks_a_gpu() -> None:
     assert found["container"]["computed"] == "7/8"
 
 
+PARTS = [f"MIG-0b9d8c53-2d3a-5f5e-9a3c-7d1f8e6a4b2{number}" for number in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "codes", "words", "computed"),
+    [
+        (slice(1, 8), [], "", "9/9"),
+        (slice(1, 6), ["CONTAINER_GPUS_DIFFER"], "5 of 7 GPUs: not {6}, {7}; GPUs that", "7/9"),
+    ],
+)
+def test_gpu_that_mig_splits_hides_no_other_one(seen, codes, words, computed) -> None:
+    node = copy.deepcopy(NEW)
+    names = uuids(node)
+    assert node["health"]["gpus"][0]["uuid"] == names[0]
+    split = {"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": None}
+    node["health"]["gpus"][0] |= split
+    listed = [*PARTS, *names[seen]]
+    lines = [*listed, *(f"{number} ok" for number in range(1, len(listed) + 1))]
+    output = "\n".join([*lines, "\n== errors\n\n== end\nexit 0\n"])
+    (found,) = portability.judge([host("one", node, pulled(node), output)], WANTED, drift=False)
+    assert [one["code"] for one in found["findings"]] == codes
+    assert all(words.format(*names) in one["message"] for one in found["findings"])
+    assert found["container"]["computed"] == computed
+
+
+def test_gpus_without_a_report_may_be_split() -> None:
+    node = copy.deepcopy(NEW)
+    node["health"]["gpus"] = []
+    output = ran(node, seen=7).replace(uuids(node)[0], PARTS[0])
+    assert "CONTAINER_GPUS_DIFFER" not in verdicts(host("one", node, pulled(node), output))["one"]
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
