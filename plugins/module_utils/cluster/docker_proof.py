@@ -64,15 +64,18 @@ nvidia-smi 2>/dev/null | sed -n \
 's/.*Driver Version: *\\([0-9.]*\\).*CUDA Version: *\\([0-9.]*\\).*/versions \\1 \\2/p'
 """
 
-# The errors of Docker must not be taken for what the container prints. Docker itself ends without
-# the container if its client is stopped, so the container is removed by its name.
+# The errors of Docker must not be taken for what the container prints. A program can ignore that it
+# is asked to end. Then only the client of Docker is stopped, and the container keeps running, with
+# its name. So it is removed before the next one starts, and when the script ends early.
 _RUN = """\
 name=metal-gpu-proof-$$
-trap 'docker rm --force "$name" >/dev/null 2>&1' EXIT
+remove() { timeout -k 5 60 docker rm --force "$name" >/dev/null 2>&1; }
+trap remove EXIT
 exec 3>&1
 start() {
   words=$(timeout -k 5 LIMIT docker run --rm --name "$name" --network none "$@" 2>&1 >&3)
   code=$?
+  remove
   printf '\\n== errors\\n%s\\n== end\\nexit %s\\n' "$words" "$code"
 }
 """

@@ -30,8 +30,11 @@ case "$*" in
   "image inspect"*) [ -e FOLDER/image ] ;;
   pull*) [ ! -e FOLDER/no-pull ] || { echo 'Error response from daemon: denied'; exit 1; }
     touch FOLDER/image ;;
-  rm*) echo 'Error response from daemon: No such container'; exit 1 ;;
-  run*) if [ -e FOLDER/refused ]; then echo 'REFUSED' >&2; exit 125; fi
+  rm*) rm FOLDER/left 2>/dev/null || {
+    echo 'Error response from daemon: No such container'; exit 1; } ;;
+  run*) if [ -e FOLDER/left ]; then echo 'Conflict. The name is already in use' >&2; exit 125; fi
+    if [ -e FOLDER/deaf ]; then touch FOLDER/left; kill -KILL $$; fi
+    if [ -e FOLDER/refused ]; then echo 'REFUSED' >&2; exit 125; fi
     while [ "$1" != --entrypoint ]; do shift; done
     program=$2; shift 3
     exec "$program" "$@" ;;
@@ -202,6 +205,16 @@ def test_program_that_does_not_end(host) -> None:
     output = host(docker_proof.run_script(BY_TAG, ("sleep", "60"), limit_s=1))
     found = docker_proof.parse_run(output, has_command=True).results
     assert {one.error for one in found} == {"the program was stopped (exit code 124)"}
+
+
+def test_program_that_ignores_its_end_spares_the_next_gpu(host, tmp_path) -> None:
+    """The container outlives the client of Docker, with its name."""
+    (tmp_path / "deaf").touch()
+    proof = docker_proof.parse_run(host(docker_proof.run_script(BY_TAG, ["x"])), has_command=True)
+    words = "the program was stopped (exit code 137)"
+    assert [(one.uuid, one.error) for one in proof.results] == [(uuid, words) for uuid in UUIDS]
+    assert proof.trouble == ""
+    assert not (tmp_path / "left").exists()
 
 
 @pytest.mark.parametrize("output", ["", "versions 1 2\n"])
