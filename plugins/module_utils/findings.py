@@ -1396,6 +1396,11 @@ CONTAINER_GPUS_DIFFER (failure): a container with all GPUs has {found} of {expec
 Remedy: compare `nvidia-smi -L` on the host with `docker run --rm --gpus all IMAGE nvidia-smi -L`;
   after a change of GPUs, run `systemctl restart nvidia-cdi-refresh.service` and restart Docker
 
+CONTAINER_GPUS_BUSY (notice): the image {image} did not compute on {gpus}, which other programs use:
+  {users} ({error})
+Remedy: nothing to do; to prove these GPUs, stop the programs and run `ansible-playbook
+  metal.gpu.docker_hosts --tags verify`
+
 NFS_SERVER_SILENT (failure): the NFS server {server} does not answer this host about {export}:
   {evidence}
 Remedy: check the name, the network and the firewall: `nc -vz {server} 2049` on the host; NFS 3 also

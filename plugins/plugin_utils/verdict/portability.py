@@ -33,7 +33,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.nfs import judge_exports
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import container_gpus, fleet
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import aligned, word
 
 HEADINGS = ("host", "GPU", "driver", "CUDA", "Docker", "image", "computed", "result")
@@ -43,7 +43,6 @@ _CDI_SINCE = (29, 2)
 # From this version of the toolkit on, the runtime `nvidia` makes CDI specifications itself.
 _RUNTIME_CDI_SINCE = (1, 18)
 _DIGEST = 19  # sha256: and 12 digits, as Docker shortens it
-_PART, _SPLIT = "MIG-", "Enabled"
 _UNFIT = "requirement error"
 _SETTING = "verify_docker_image"
 _SILENT = fleet.Answers({}, {}, [], ())
@@ -99,9 +98,12 @@ def judge(
         proof = None
         if one.ran is not None:
             proof = parse_run(one.ran, has_command=wanted.has_command)
-        own = [*unfit[one.host.name]]
+        own, is_busy = [*unfit[one.host.name]], False
+        pulled = _pulled(one, wanted)
         if node is not None and proof is not None and not own:
-            own = _judge_proof(one.host.name, node, wanted, proof, base["findings"])
+            users = pulled.users if pulled else {}
+            own = _judge_proof(one.host.name, node, wanted, proof, users, base["findings"])
+            is_busy = container_gpus.is_busy(own, proof)
         elif not own and not base["left_out"] and not check_mode:
             is_silent = node is not None and not node["engines"]["docker"]["answers"]
             error = "Docker does not answer" if is_silent else "the connection was lost before"
@@ -114,7 +116,8 @@ def judge(
                 **base,
                 "findings": findings,
                 "ok": is_sound(findings),
-                "container": _row(node, _pulled(one, wanted), proof),
+                "busy": is_busy,
+                "container": _row(node, pulled, proof),
             }
         )
     return verdicts
@@ -195,6 +198,7 @@ def _judge_proof(
     node: Node,
     wanted: Wanted,
     proof: Proof,
+    users: container_gpus.Users,
     evident: Sequence[Mapping[str, str]],
 ) -> list[dict[str, str]]:
     if proof.error:
@@ -207,42 +211,15 @@ def _judge_proof(
             return [finding("IMAGE_NEEDS_DRIVER", name, image=wanted.image, **evidence)]
         error = quote(proof.error)
         return [finding("CONTAINER_FAILED", name, image=wanted.image, error=error)]
+    proven, busy = container_gpus.in_use(node, proof, users)
     found = [
         finding("IMAGE_NEEDS_GPU", name, image=wanted.image, need=_words(one["message"]))
         if one["code"] == "COMPUTE_IMAGE_UNFIT"
         else one
-        for one in compute.judge_computed(name, node, _smoke(wanted, proof), evident)
+        for one in compute.judge_computed(name, node, _smoke(wanted, proven), evident)
     ]
-    return found + _judge_gpus(name, node, proof)
-
-
-def _judge_gpus(name: str, node: Node, proof: Proof) -> list[dict[str, str]]:
-    """Compare the GPUs of a container with those of the host, less those that MIG splits."""
-    seen = [one.uuid for one in proof.results]
-    uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
-    whole = _whole(node, seen)
-    missing = [uuid or "a GPU without UUID" for uuid in whole if uuid not in seen]
-    others = [uuid for uuid in seen if uuid not in uuids and not uuid.startswith(_PART)]
-    if not missing and not others:
-        return []
-    texts = [f"not {', '.join(missing)}"] if missing else []
-    texts += [f"but {', '.join(others)}, which the host does not have"] if others else []
-    texts += ["GPUs that MIG splits are not counted"] if len(whole) < len(uuids) else []
-    texts += [quote(proof.trouble)] if proof.trouble else []
-    numbers = {"found": len(whole) - len(missing), "expected": len(whole)}
-    return [finding("CONTAINER_GPUS_DIFFER", name, **numbers, evidence="; ".join(texts))]
-
-
-def _whole(node: Node, seen: Sequence[str]) -> list[str | None]:
-    """Return the UUIDs of the GPUs that a container must have as they are.
-
-    Of a GPU in MIG mode, it has the parts. They have UUIDs of their own, which do not tell whose
-    parts they are. Where there are parts, a GPU that reports no mode may be the one.
-    """
-    modes = {gpu["uuid"]: gpu["mig"] for gpu in node["health"]["gpus"]}
-    unknown = _SPLIT if any(uuid.startswith(_PART) for uuid in seen) else None
-    uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
-    return [uuid for uuid in uuids if modes.get(uuid, unknown) != _SPLIT]
+    found += container_gpus.explain(name, node, wanted.image, busy, users)
+    return found + container_gpus.compare(name, node, proof)
 
 
 def _words(message: str) -> str:
@@ -281,20 +258,9 @@ def _row(node: Node | None, pulled: Pulled | None, proof: Proof | None) -> dict[
         cells["driver"] = proof.driver or cells["driver"]
         cells["cuda"] = proof.cuda or cells["cuda"]
         computed = sum(one.ok for one in proof.results)
-        gpus = _count(node, [one.uuid for one in proof.results])
+        gpus = container_gpus.count(node, proof) if node else len(proof.results)
         cells["computed"] = f"{computed}/{gpus}"
     return cells
-
-
-def _count(node: Node | None, seen: Sequence[str]) -> int:
-    """Return on how many GPUs, or parts of GPUs, the image had to compute."""
-    if node is None:
-        return len(seen)
-    uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
-    whole = _whole(node, seen)
-    split = [uuid for uuid in uuids if uuid not in whole]
-    parts = [uuid for uuid in seen if uuid.startswith(_PART) or uuid in split]
-    return max(len(whole) + len(parts), len(uuids))
 
 
 def _digest(image: Image) -> str:

@@ -196,6 +196,70 @@ def test_container_that_lacks_a_gpu() -> None:
     assert found["container"]["computed"] == "7/8"
 
 
+FULL = "2 Failed to allocate device vector A (error code out of memory)!"
+TAKEN = "1 Failed (error code all CUDA-capable devices are busy or unavailable)!"
+
+
+def in_use(node: dict[str, Any], *numbers: int) -> str:
+    lines = "".join(f"{uuids(node)[number]}, 4711, /usr/bin/vllm\n" for number in numbers)
+    return pulled(node).replace("== brand", f"== users\n{lines}== brand")
+
+
+def exclusive(node: dict[str, Any]) -> dict[str, Any]:
+    node = copy.deepcopy(node)
+    for gpu in node["health"]["gpus"]:
+        gpu["compute_mode"] = "Exclusive_Process"
+    return node
+
+
+@pytest.mark.parametrize(
+    ("node", "words", "users", "codes", "result"),
+    [
+        pytest.param(NEW, FULL, range(8), ["CONTAINER_GPUS_BUSY"], "busy", id="no memory is left"),
+        pytest.param(
+            exclusive(NEW), TAKEN, range(8), ["COMPUTE_EXCLUSIVE", "CONTAINER_GPUS_BUSY"], "busy",
+            id="one program only",
+        ),
+        pytest.param(
+            NEW, FULL, range(7), ["COMPUTE_FAILED", "CONTAINER_GPUS_BUSY"],
+            "COMPUTE_FAILED CONTAINER_GPUS_BUSY", id="nobody uses the last one",
+        ),
+        pytest.param(
+            NEW, TAKEN, range(8), ["COMPUTE_FAILED"], "COMPUTE_FAILED",
+            id="many programs may use them, so they are lost",
+        ),
+        pytest.param(
+            NEW, "1 uncorrectable ECC error encountered", range(8), ["COMPUTE_FAILED"],
+            "COMPUTE_FAILED", id="another error",
+        ),
+    ],
+)  # fmt: skip
+def test_gpus_that_other_programs_use_are_not_proven(node, words, users, codes, result) -> None:
+    one = host("one", node, in_use(node, *users), ran(node, words))
+    assert verdicts(one) == {"one": codes}
+    (found,) = portability.judge([one], WANTED, drift=False)
+    assert portability.table([found])[1].split("0/8")[1].strip() == result
+    for notice in (one for one in found["findings"] if one["code"] == "CONTAINER_GPUS_BUSY"):
+        assert "which other programs use: vllm, process 4711 (" in notice["message"]
+        assert uuids(node)[0] in notice["message"]
+
+
+def test_host_of_which_other_programs_use_some_gpus_is_well() -> None:
+    output = ran(NEW).replace("\n1 ok", f"\n1 {FULL}")
+    (found,) = portability.judge([host("one", NEW, in_use(NEW, 0), output)], WANTED, drift=False)
+    assert [one["code"] for one in found["findings"]] == ["CONTAINER_GPUS_BUSY"]
+    assert portability.table([found])[1].split()[-2:] == ["7/8", "ok"]
+
+
+def test_program_on_a_gpu_that_mig_splits_may_be_on_any_part() -> None:
+    node = copy.deepcopy(NEW)
+    split = {"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": None}
+    node["health"]["gpus"][0] |= split
+    output = ran(node).replace(uuids(node)[0], PARTS[0]).replace("\n1 ok", f"\n1 {FULL}")
+    (found,) = portability.judge([host("one", node, in_use(node, 0), output)], WANTED, drift=False)
+    assert [one["code"] for one in found["findings"]] == ["CONTAINER_GPUS_BUSY"]
+
+
 PARTS = [f"MIG-0b9d8c53-2d3a-5f5e-9a3c-7d1f8e6a4b2{number}" for number in range(2)]
 
 
