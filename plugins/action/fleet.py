@@ -115,7 +115,7 @@ class ActionModule(ActionBase):
         self, hosts: Iterable[fleet.Host], task_vars: Mapping[str, Any], options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Say what the hosts fetch. Their variables name images and files."""
-        rows = []
+        rows, refusals = [], {}
         for host in hosts:
             node = host.planned.get("node")
             if node is None:
@@ -127,13 +127,16 @@ class ActionModule(ActionBase):
                 for name in mirror.VARIABLES
                 if name in values
             }
+            refusals[host.name] = mirror.refusals(host.name, node, texts.get(mirror.ENGINE, ""))
+            if refusals[host.name]:
+                continue
             rows.append(
                 mirror.Host(
                     host.name,
                     node["os"]["family"],
                     host.planned.get("plans", {}),
                     {name: for_node(text, node) for name, text in texts.items()},
-                    mirror.images(texts, node),
+                    mirror.images(texts, node, host.planned.get("engine")),
                 )
             )
         registry = urlsplit(options["mirror"]).netloc or options["mirror"]
@@ -142,6 +145,7 @@ class ActionModule(ActionBase):
         return {
             "downloads": mirror.describe(listing),
             "commands": commands,
+            "refusals": refusals,
             "_ansible_no_log": bool(_CREDENTIALS.search("\n".join(commands))),
         }
 

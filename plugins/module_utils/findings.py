@@ -762,15 +762,17 @@ Remedy: correct username and password, or client_certificate and client_key, in 
   the pull secret of the pod
 
 REGISTRY_LOGIN_MISSING (failure): {what} needs a login, and there is none: {error}
-Remedy: set username and password in registries_hosts, or give the pod a pull secret
+Remedy: set username and password in registries_hosts, or give the pod a pull secret; registries
+  also say this of an image that they do not have, so check its name
 
 REGISTRY_TOKEN_ONLY (failure): {what} accepts the login only at its service of tokens; containerd
   sends the login of a mirror in a header, and asks for no token
 Remedy: allow pulls without a login at the mirror, or allow Basic authentication there
 
-IMAGE_PLATFORM_MISSING (failure): {what} has no image for the architecture of the node: {error}
-Remedy: copy the image for all architectures to the registry (`skopeo copy --all`), or set {setting}
-  to another image
+IMAGE_PLATFORM_MISSING (failure): the image {what} does not exist for the architecture of the
+  node: {error}
+Remedy: publish the image for this architecture too (`docker buildx build --platform`), copy it for
+  all architectures to a mirror (`skopeo copy --all`), or set {setting} to another image
 
 IMAGE_DIGEST_DIFFERS (failure): the node gets other content than {what} has by its digest: {error}
 Remedy: delete the image from the mirror, and copy it there again; a proxy on the way that changes
@@ -913,7 +915,8 @@ Remedy: run the same command on the node; with `-v`, the failed task shows every
 # --- kubelet and device plugin --------------------------------------------------------------------
 
 KUBELET_MISSING (refusal): the kubelet is not installed
-Remedy: install the kubelet, join the node to the cluster with `kubeadm join`, and run again
+Remedy: install the kubelet, join the node to the cluster with `kubeadm join`, and run again; for a
+  Docker host without Kubernetes, set `metal_gpu_engine: docker` and run `metal.gpu.docker_hosts`
 
 KUBELET_CONFIG_INVALID (refusal): the kubelet's configuration is not valid: {error}
 Remedy: correct the file; the role did not change it
@@ -1369,16 +1372,12 @@ Remedy: correct the reason, and run `ansible-playbook metal.gpu.leak_test` again
   and verify_smoke_image set the images, verify_smoke_namespace the namespace
 
 IMAGE_UNPULLABLE (failure): Docker cannot pull the image {image}: {error}
-Remedy: run `docker pull {image}` on the host as root; correct verify_docker_image, or set the
-  registry's certificate and login in registries_hosts
+Remedy: run `docker pull {image}` on the host as root; correct verify_docker_image, the name
+  service, the route to the registry, or the firewall
 
 IMAGE_DIFFERS (failure): this host has another image {image} than {other}: {found}, expected
   {expected}
 Remedy: set verify_docker_image to the image by its digest, such as {expected}
-
-IMAGE_ARCHITECTURE (failure): the image {image} is for {found}, and this host is {expected}
-Remedy: publish the image for {expected} too (`docker buildx build --platform`), or leave this host
-  out
 
 IMAGE_NEEDS_DRIVER (failure): the image {image} needs {need}; this host has driver {driver}, which
   supports CUDA {cuda}
@@ -1396,6 +1395,11 @@ CONTAINER_GPUS_DIFFER (failure): a container with all GPUs has {found} of {expec
   {evidence}
 Remedy: compare `nvidia-smi -L` on the host with `docker run --rm --gpus all IMAGE nvidia-smi -L`;
   after a change of GPUs, run `systemctl restart nvidia-cdi-refresh.service` and restart Docker
+
+CONTAINER_GPUS_BUSY (notice): the image {image} did not compute on {gpus}, which other programs use:
+  {users} ({error})
+Remedy: nothing to do; to prove these GPUs, stop the programs and run `ansible-playbook
+  metal.gpu.docker_hosts --tags verify`
 
 NFS_SERVER_SILENT (failure): the NFS server {server} does not answer this host about {export}:
   {evidence}

@@ -177,6 +177,10 @@ commands:
   type: list
   elements: str
   returned: with O(query=downloads)
+refusals:
+  description: Why nobody knows what a host will fetch, by host. The list is without these hosts.
+  type: dict
+  returned: with O(query=downloads)
 failures:
   description: The codes of the findings for which a host fails, by host.
   type: dict

@@ -30,10 +30,14 @@ _EXIT = re.compile(r"^exit (?P<code>\d+)$", re.MULTILINE)
 _VERSIONS = re.compile(r"^versions (?P<driver>\S+) (?P<cuda>\S+)$", re.MULTILINE)
 _NOT_STARTED = (125, 126, 127)  # by Docker: no container; no permission; no such program
 _CAPABILITY = re.compile(r"(?P<uuid>GPU-[0-9A-Fa-f-]+), (?P<capability>[0-9]{1,2}\.[0-9])")
+_USER = re.compile(
+    r"^(?P<uuid>(?:GPU|MIG)-[^,\s]+), (?P<pid>[0-9]+), (?P<program>\S+)$", re.MULTILINE
+)
 _STOPPED = (124, 137, 143)
 
 # Two braces would be a template for Ansible, so the shell makes them. Of the environment, which
-# may have secrets, only what decides where the image runs leaves the host.
+# may have secrets, only what decides where the image runs leaves the host, and of the programs that
+# use GPUs, whose arguments may have some, only the names.
 _PULL = """\
 o=$(printf '\\173\\173') c=$(printf '\\175\\175')
 say() { printf '== %s\\n' "$1"; }
@@ -55,6 +59,8 @@ if has; then
 fi
 say way; printf '%s\n' "$way"
 say gpus; nvidia-smi --query-gpu=uuid,compute_cap --format=csv,noheader 2>&1
+say users; nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name --format=csv,noheader 2>&1 |
+  sed -n 's/^\\([^,]*, [0-9]*, [^ ]*\\).*/\\1/p'
 say brand; nvidia-smi -q 2>/dev/null | sed -n 's/^ *Product Brand *: *//p' | head -n 1
 say end
 """
@@ -64,15 +70,18 @@ nvidia-smi 2>/dev/null | sed -n \
 's/.*Driver Version: *\\([0-9.]*\\).*CUDA Version: *\\([0-9.]*\\).*/versions \\1 \\2/p'
 """
 
-# The errors of Docker must not be taken for what the container prints. Docker itself ends without
-# the container if its client is stopped, so the container is removed by its name.
+# The errors of Docker must not be taken for what the container prints. A program can ignore that it
+# is asked to end. Then only the client of Docker is stopped, and the container keeps running, with
+# its name. So it is removed before the next one starts, and when the script ends early.
 _RUN = """\
 name=metal-gpu-proof-$$
-trap 'docker rm --force "$name" >/dev/null 2>&1' EXIT
+remove() { timeout -k 5 60 docker rm --force "$name" >/dev/null 2>&1; }
+trap remove EXIT
 exec 3>&1
 start() {
   words=$(timeout -k 5 LIMIT docker run --rm --name "$name" --network none "$@" 2>&1 >&3)
   code=$?
+  remove
   printf '\\n== errors\\n%s\\n== end\\nexit %s\\n' "$words" "$code"
 }
 """
@@ -86,6 +95,7 @@ class Pulled(NamedTuple):
     capabilities: Mapping[str, str]  # by UUID; empty if nvidia-smi does not say it
     brand: str
     way: str = GPUS  # how a container gets GPUs
+    users: Mapping[str, Sequence[str]] = {}  # programs that use a GPU, by its UUID
 
 
 class Proof(NamedTuple):
@@ -159,7 +169,18 @@ def parse_pulled(name: str, output: str) -> Pulled:
         {one["uuid"]: one["capability"] for one in found},
         parts.get("brand", "").strip(),
         parts.get("way", "").strip() or GPUS,
+        _users(parts.get("users", "")),
     )
+
+
+def _users(text: str) -> dict[str, list[str]]:
+    """Read the programs that use GPUs. nvidia-smi has words in brackets for unknown names."""
+    found: dict[str, list[str]] = {}
+    for one in _USER.finditer(text):
+        program = one["program"].rpartition("/")[2]
+        name = "process" if program.startswith("[") else f"{program}, process"
+        found.setdefault(one["uuid"], []).append(f"{name} {one['pid']}")
+    return found
 
 
 def parse_run(output: str, *, has_command: bool = False) -> Proof:

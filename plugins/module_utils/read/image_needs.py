@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Of Docker, by the name that the kernel has for it.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-ARCHITECTURE, DRIVER, GPU = "IMAGE_ARCHITECTURE", "IMAGE_NEEDS_DRIVER", "IMAGE_NEEDS_GPU"
+ARCHITECTURE, DRIVER, GPU = "IMAGE_PLATFORM_MISSING", "IMAGE_NEEDS_DRIVER", "IMAGE_NEEDS_GPU"
 
 _REQUIRE, _JETPACK = "NVIDIA_REQUIRE_", "NVIDIA_REQUIRE_JETPACK"
 _DISABLE = "NVIDIA_DISABLE_REQUIRE"
@@ -71,7 +71,7 @@ class Machine(NamedTuple):
 
 
 class Misfit(NamedTuple):
-    """Why an image does not run on a machine: a finding, less its host."""
+    """Why an image does not run on a machine: a finding, less its host and the variable."""
 
     code: str
     evidence: Mapping[str, str]
@@ -81,8 +81,8 @@ def misfits(image: Image, machine: Machine, capabilities: Sequence[str] = ()) ->
     """Return why an image does not run on a machine. `capabilities` is what it has code for."""
     expected = ARCHITECTURES.get(machine.architecture, machine.architecture)
     if image.architecture and image.architecture != expected:
-        evidence = {"image": image.name, "found": image.architecture, "expected": expected}
-        return [Misfit(ARCHITECTURE, evidence)]
+        error = f"it is for {image.architecture}, and the node is {expected}"
+        return [Misfit(ARCHITECTURE, {"what": image.name, "error": error})]
     found = []
     of_driver = [*_of_driver(image, machine)]
     if of_driver:
@@ -102,12 +102,14 @@ def misfits(image: Image, machine: Machine, capabilities: Sequence[str] = ()) ->
 def is_same(image: Image, other: Image) -> bool:
     """Tell whether two hosts have the same image.
 
-    Docker's id of an image depends on how Docker stores it, and an image that was loaded from a
-    file has no digest. So without a common digest, the layers decide.
+    Docker's id of an image depends on how Docker stores it, so digests decide. An image that was
+    loaded from a file can have none: then the layers decide. They are less, because images with the
+    same layers can have another environment and start another program.
     """
-    both = {one.rpartition("@")[2] for one in image.digests}
-    both &= {one.rpartition("@")[2] for one in other.digests}
-    return bool(both) or bool(image.layers and image.layers == other.layers)
+    one, two = ({name.rpartition("@")[2] for name in each.digests} for each in (image, other))
+    if one and two:
+        return not one.isdisjoint(two)
+    return bool(image.layers and image.layers == other.layers)
 
 
 def _of_driver(image: Image, machine: Machine) -> Iterator[str]:

@@ -132,7 +132,7 @@ def _exchange(smoke: SmokeRow) -> Exchange:
 def _judge_error(
     host: str, node: Node, smoke: SmokeRow, error: str, uuids: list[str]
 ) -> dict[str, str]:
-    gpus = ", ".join(_name(node, uuid) for uuid in uuids)
+    gpus = ", ".join(name_gpu(node, uuid) for uuid in uuids)
     if cuda_errors.WRONG_RESULT in error:
         return finding("COMPUTE_WRONG", host, gpus=gpus, error=quote(error))
     known = cuda_errors.recognise(error)
@@ -196,7 +196,7 @@ def _generations(node: Node) -> dict[str, None]:
     return dict.fromkeys(gpu_models.generation(gpu["device"]).name for gpu in node["pci"])
 
 
-def _name(node: Node, uuid: str) -> str:
+def name_gpu(node: Node, uuid: str) -> str:
     """Name a GPU by its index, PCI address and UUID. An instance of MIG has only a UUID."""
     for gpu in node["nvml"]["devices"]:
         if gpu["uuid"] == uuid:

@@ -17,15 +17,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_images
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
 
 Key = TypeVar("Key")
 
 _FOLDER = "mirror"  # where the commands put files
+ENGINE = "metal_gpu_engine"
 _RUNFILE, _CRI_DOCKERD = "nvidia_driver_runfile_url", "docker_ce_cri_dockerd_url"
 # Steps that need the repository of a role.
 _OF_REPOSITORY = {"repository", "install", "fabric_packages"}
@@ -37,6 +40,7 @@ _OF_LEVEL = {"list": "verify_smoke_image", "exchange": "verify_exchange_image"}
 _IMAGES = (_PLUGIN, "device_plugin_version", _COMPUTE, _LEVEL, _DOCKER, *_OF_LEVEL.values())
 # All that `Host` needs.
 VARIABLES = (
+    ENGINE,
     *(_RUNFILE, "nvidia_driver_runfile_sha256"),
     *(_CRI_DOCKERD, "docker_ce_cri_dockerd_checksum"),
     *_IMAGES,
@@ -127,9 +131,19 @@ def _note(found: dict[Key, list[str]], key: Key, host: Host) -> None:
         hosts.append(host.name)
 
 
-def images(values: Mapping[str, str], node: Node) -> dict[str, str]:
+def refusals(host: str, node: Node, desired: str) -> list[dict[str, str]]:
+    """Return why nobody knows what a host will fetch, whatever the plans are.
+
+    Without a kubelet, only the inventory tells a Docker host from a node whose kubelet is still to
+    come: `docker_hosts` uses Docker, and `site` the engine that the kubelet will use.
+    """
+    is_told = desired not in ("", engines.AUTO) or node["engines"]["docker"]["installed"]
+    return [] if is_told or node["kubelet"]["installed"] else [finding("KUBELET_MISSING", host)]
+
+
+def images(values: Mapping[str, str], node: Node, engine: str | None) -> dict[str, str]:
     """Return the images that a run pulls on a host, with Kubernetes or without, by variable."""
-    if not node["kubelet"]["installed"]:
+    if not node["kubelet"]["installed"] and engine == engines.DOCKER:
         return {_DOCKER: values[_DOCKER]}
     plugin, level = values[_PLUGIN], values[_LEVEL]
     tagged = plugin if _is_tagged(plugin) else f"{plugin}:{values['device_plugin_version']}"

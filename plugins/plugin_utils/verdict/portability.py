@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import pull_causes
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.docker_proof import (
     RUNTIME,
@@ -32,7 +33,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.nfs import judge_exports
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import container_gpus, fleet
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import aligned, word
 
 HEADINGS = ("host", "GPU", "driver", "CUDA", "Docker", "image", "computed", "result")
@@ -43,6 +44,7 @@ _CDI_SINCE = (29, 2)
 _RUNTIME_CDI_SINCE = (1, 18)
 _DIGEST = 19  # sha256: and 12 digits, as Docker shortens it
 _UNFIT = "requirement error"
+_SETTING = "verify_docker_image"
 _SILENT = fleet.Answers({}, {}, [], ())
 
 
@@ -66,8 +68,11 @@ class Tried(NamedTuple):
 def decide(hosts: Sequence[Tried], wanted: Wanted) -> dict[str, list[dict[str, str]]]:
     """Return the findings of each host on which the image cannot run. Hosts without can try it."""
     found = {one.host.name: _pulled(one, wanted) for one in hosts}
-    reference = next((pulled.image for pulled in found.values() if pulled and pulled.image), None)
-    first = next((name for name, pulled in found.items() if pulled and pulled.image), "")
+    images = {name: pulled.image for name, pulled in found.items() if pulled and pulled.image}
+    # An image without a digest tells less: images with its layers can differ.
+    with_digest = (name for name, image in images.items() if image.digests)
+    first = next(with_digest, next(iter(images), ""))
+    reference = images.get(first)
     return {
         name: _judge_image(name, one.host, pulled, wanted, reference, first)
         for one in hosts
@@ -93,9 +98,12 @@ def judge(
         proof = None
         if one.ran is not None:
             proof = parse_run(one.ran, has_command=wanted.has_command)
-        own = [*unfit[one.host.name]]
+        own, is_busy = [*unfit[one.host.name]], False
+        pulled = _pulled(one, wanted)
         if node is not None and proof is not None and not own:
-            own = _judge_proof(one.host.name, node, wanted, proof, base["findings"])
+            users = pulled.users if pulled else {}
+            own = _judge_proof(one.host.name, node, wanted, proof, users, base["findings"])
+            is_busy = container_gpus.is_busy(own, proof)
         elif not own and not base["left_out"] and not check_mode:
             is_silent = node is not None and not node["engines"]["docker"]["answers"]
             error = "Docker does not answer" if is_silent else "the connection was lost before"
@@ -108,7 +116,8 @@ def judge(
                 **base,
                 "findings": findings,
                 "ok": is_sound(findings),
-                "container": _row(node, _pulled(one, wanted), proof),
+                "busy": is_busy,
+                "container": _row(node, pulled, proof),
             }
         )
     return verdicts
@@ -141,13 +150,16 @@ def _judge_image(
     if pulled is None or node is None:
         return []
     if pulled.image is None and pulled.failure:
+        cause = pull_causes.of_pull(pulled.failure, wanted.image, _SETTING)
+        if cause is not None:
+            return [finding(cause.code, name, **cause.evidence)]
         error = quote(pulled.failure)
         return [finding("IMAGE_UNPULLABLE", name, image=wanted.image, error=error)]
     machine = _machine(node, pulled)
     # Check mode knows an image that is not there by its name.
     image = pulled.image or Image(wanted.image, "")
     misfits = image_needs.misfits(image, machine, wanted.capabilities)
-    found = [finding(one.code, name, **one.evidence) for one in misfits]
+    found = [finding(one.code, name, setting=_SETTING, **one.evidence) for one in misfits]
     # An image for another architecture has other layers.
     is_other = [one.code for one in misfits] == [image_needs.ARCHITECTURE]
     if pulled.image and reference and not is_other and not image_needs.is_same(image, reference):
@@ -186,6 +198,7 @@ def _judge_proof(
     node: Node,
     wanted: Wanted,
     proof: Proof,
+    users: container_gpus.Users,
     evident: Sequence[Mapping[str, str]],
 ) -> list[dict[str, str]]:
     if proof.error:
@@ -198,31 +211,15 @@ def _judge_proof(
             return [finding("IMAGE_NEEDS_DRIVER", name, image=wanted.image, **evidence)]
         error = quote(proof.error)
         return [finding("CONTAINER_FAILED", name, image=wanted.image, error=error)]
+    proven, busy = container_gpus.in_use(node, proof, users)
     found = [
         finding("IMAGE_NEEDS_GPU", name, image=wanted.image, need=_words(one["message"]))
         if one["code"] == "COMPUTE_IMAGE_UNFIT"
         else one
-        for one in compute.judge_computed(name, node, _smoke(wanted, proof), evident)
+        for one in compute.judge_computed(name, node, _smoke(wanted, proven), evident)
     ]
-    seen = [one.uuid for one in proof.results]
-    uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
-    # Parts of GPUs (MIG) have UUIDs of their own.
-    if not any(uuid.startswith("MIG-") for uuid in seen) and {*seen} != {*uuids}:
-        missing = [uuid or "a GPU without UUID" for uuid in uuids if uuid not in seen]
-        others = [uuid for uuid in seen if uuid not in uuids]
-        texts = [f"not {', '.join(missing)}"] if missing else []
-        texts += [f"but {', '.join(others)}, which the host does not have"] if others else []
-        texts += [quote(proof.trouble)] if proof.trouble else []
-        found.append(
-            finding(
-                "CONTAINER_GPUS_DIFFER",
-                name,
-                found=len(seen) - len(others),
-                expected=len(uuids),
-                evidence="; ".join(texts),
-            )
-        )
-    return found
+    found += container_gpus.explain(name, node, wanted.image, busy, users)
+    return found + container_gpus.compare(name, node, proof)
 
 
 def _words(message: str) -> str:
@@ -261,7 +258,7 @@ def _row(node: Node | None, pulled: Pulled | None, proof: Proof | None) -> dict[
         cells["driver"] = proof.driver or cells["driver"]
         cells["cuda"] = proof.cuda or cells["cuda"]
         computed = sum(one.ok for one in proof.results)
-        gpus = len(node["nvml"]["devices"]) if node else len(proof.results)
+        gpus = container_gpus.count(node, proof) if node else len(proof.results)
         cells["computed"] = f"{computed}/{gpus}"
     return cells
 

@@ -103,7 +103,7 @@ def test_the_image_runs_on_both(prove) -> None:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "code"), [("arm64", "IMAGE_ARCHITECTURE"), ("", "IMAGE_UNPULLABLE")]
+    ("architecture", "code"), [("arm64", "IMAGE_PLATFORM_MISSING"), ("", "IMAGE_UNPULLABLE")]
 )
 def test_host_on_which_it_cannot_run_starts_nothing(prove, architecture: str, code: str) -> None:
     found = prove({"architecture": architecture})
@@ -125,7 +125,7 @@ def test_report_is_that_of_verify(prove, tmp_path: Path) -> None:
 def test_check_mode_starts_nothing(prove) -> None:
     found = prove({"architecture": "arm64"}, "--check")
     assert found.code == 0, found.output
-    assert rows(found) == {"gpu-1": ["-", "ok"], "gpu-2": ["-", "IMAGE_ARCHITECTURE"]}
+    assert rows(found) == {"gpu-1": ["-", "ok"], "gpu-2": ["-", "IMAGE_PLATFORM_MISSING"]}
 
 
 def test_playbook_shows_every_host_with_its_reason(tmp_path: Path) -> None:
@@ -180,6 +180,30 @@ def test_nfs_server_that_is_silent_stops_the_role_before_a_change(tmp_path: Path
     assert "changed=0" in found.output
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://reader:canary@mirror.example",
+        "https://mirror.example/?token=canary",
+        "mirror.example/canary",
+    ],
+)
+def test_mirror_whose_address_would_show_a_login_is_refused(tmp_path: Path, address: str) -> None:
+    folder = tmp_path / "air-gap"
+    folder.mkdir()
+    found = run(
+        tmp_path,
+        "metal.gpu.mirror_list",
+        inventory({"gpu-1": {"metal_gpu_mirror": address, "metal_gpu_mirror_folder": str(folder)}}),
+        "-vvv",
+    )
+    assert found.code != 0
+    assert "metal_gpu_mirror must be an address without a login" in found.words
+    assert "TASK [Observe" not in found.output
+    assert "canary" not in found.output
+    assert [*folder.iterdir()] == []
+
+
 def test_list_for_a_mirror(tmp_path: Path) -> None:
     """The password of a repository is only in the script, which only its user can read."""
     node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
@@ -214,3 +238,34 @@ def test_list_for_a_mirror(tmp_path: Path) -> None:
     assert group == listed["variables"]
     urls = group["hosts"]["gpu-1"]
     assert urls["docker_ce_repository_url"] == "https://mirror.example/docker.example/linux/debian"
+
+
+def test_list_for_a_mirror_has_the_engine_that_docker_hosts_installs(tmp_path: Path) -> None:
+    """Of two bare machines, the inventory says of one that it becomes a Docker host."""
+    node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
+    node["kubelet"] |= {"installed": False, "endpoint": None}
+    folder = tmp_path / "air-gap"
+    folder.mkdir()
+    given = {"metal_gpu": {"node": node}, "metal_gpu_observation_is_fresh": True}
+    found = run(
+        tmp_path,
+        "metal.gpu.mirror_list",
+        inventory({"gpu-1": {**given, "metal_gpu_engine": "docker"}, "gpu-2": given}),
+        f"-emetal_gpu_mirror_folder={folder}",
+    )
+    assert found.code != 0
+    assert "KUBELET_MISSING gpu-2: the kubelet is not installed" in found.words
+    assert "KUBELET_MISSING gpu-1" not in found.words
+    listed = yaml.safe_load((folder / "list.yml").read_text())
+    packages = {
+        name: hosts for one in listed["repositories"] for name, hosts in one["packages"].items()
+    }
+    assert {name.partition("=")[0] for name in packages} >= {
+        "docker-ce",
+        "nvidia-container-toolkit",
+    }
+    assert all(hosts == ["gpu-1"] for hosts in packages.values())
+    (urls,) = listed["variables"]["hosts"].values()
+    assert "docker_ce_repository_url" in urls
+    assert "containerd_repository_url" not in urls
+    assert list(listed["variables"]["vars"]) == ["verify_docker_image"]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import docker_proof
 
@@ -30,8 +31,11 @@ case "$*" in
   "image inspect"*) [ -e FOLDER/image ] ;;
   pull*) [ ! -e FOLDER/no-pull ] || { echo 'Error response from daemon: denied'; exit 1; }
     touch FOLDER/image ;;
-  rm*) echo 'Error response from daemon: No such container'; exit 1 ;;
-  run*) if [ -e FOLDER/refused ]; then echo 'REFUSED' >&2; exit 125; fi
+  rm*) rm FOLDER/left 2>/dev/null || {
+    echo 'Error response from daemon: No such container'; exit 1; } ;;
+  run*) if [ -e FOLDER/left ]; then echo 'Conflict. The name is already in use' >&2; exit 125; fi
+    if [ -e FOLDER/deaf ]; then touch FOLDER/left; kill -KILL $$; fi
+    if [ -e FOLDER/refused ]; then echo 'REFUSED' >&2; exit 125; fi
     while [ "$1" != --entrypoint ]; do shift; done
     program=$2; shift 3
     exec "$program" "$@" ;;
@@ -41,6 +45,8 @@ SMI = """\
 case "$*" in
   -L) printf 'GPU 0: Tesla T4 (UUID: %s)\\nGPU 1: Tesla T4 (UUID: %s)\\n' UUIDS ;;
   *compute_cap*) printf '%s, 7.5\\n%s, 7.5\\n' UUIDS ;;
+  *compute-apps*) printf '%s, 4711, /opt/bin/python3 train.py --token secret\\n' UUIDS
+    printf '%s, 815, [Not Found]\\n' UUIDS ;;
   *uuid*) printf '%s\\n%s\\n' UUIDS ;;
   -q) printf '    Product Brand                         : Tesla\\n' ;;
   *) echo '| NVIDIA-SMI 580.178.04     Driver Version: 580.178.04     CUDA Version: 13.0     |' ;;
@@ -81,8 +87,19 @@ def test_image_is_pulled_and_described(host, tmp_path) -> None:
     assert pulled.failure == ""
     assert pulled.capabilities == dict.fromkeys(UUIDS, "7.5")
     assert (pulled.brand, pulled.way) == ("Tesla", "gpus")
+    assert pulled.users == {uuid: ["python3, process 4711", "process 815"] for uuid in UUIDS}
     output = host(docker_proof.pull_script(BY_TAG, way=docker_proof.RUNTIME))
     assert docker_proof.parse_pulled(BY_TAG, output).way == "runtime"
+
+
+def test_programs_that_use_gpus_are_listed_as_recorded() -> None:
+    record = Path(__file__).parents[4] / "recorded" / "image_needs.yml"
+    facts = yaml.safe_load(record.read_text())["users"]
+    assert facts["query"]["value"] in docker_proof.pull_script(BY_TAG)
+    for line in facts["lines"]["value"]:
+        gpu, name = line.split(", ")
+        pulled = docker_proof.parse_pulled(BY_TAG, f"== users\n{gpu}, 4711, {name}\n== end\n")
+        assert pulled.users == {gpu: [f"{name}, process 4711"]}
 
 
 def test_secrets_of_an_image_stay_on_the_host(host) -> None:
@@ -202,6 +219,16 @@ def test_program_that_does_not_end(host) -> None:
     output = host(docker_proof.run_script(BY_TAG, ("sleep", "60"), limit_s=1))
     found = docker_proof.parse_run(output, has_command=True).results
     assert {one.error for one in found} == {"the program was stopped (exit code 124)"}
+
+
+def test_program_that_ignores_its_end_spares_the_next_gpu(host, tmp_path) -> None:
+    """The container outlives the client of Docker, with its name."""
+    (tmp_path / "deaf").touch()
+    proof = docker_proof.parse_run(host(docker_proof.run_script(BY_TAG, ["x"])), has_command=True)
+    words = "the program was stopped (exit code 137)"
+    assert [(one.uuid, one.error) for one in proof.results] == [(uuid, words) for uuid in UUIDS]
+    assert proof.trouble == ""
+    assert not (tmp_path / "left").exists()
 
 
 @pytest.mark.parametrize("output", ["", "versions 1 2\n"])

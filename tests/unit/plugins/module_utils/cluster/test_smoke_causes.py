@@ -106,7 +106,7 @@ DNS = {"type": "Warning", "reason": "DNSConfigForming", "message": "Nameserver l
         pytest.param(
             facts(judged("no_image"), READY, "", {"type": "Warning", "reason": "Failed",
                 "message": 'Failed to pull image "x": no match for platform in manifest'}),
-            "IMAGE_PLATFORM_MISSING", "no image for the architecture of the node",
+            "IMAGE_PLATFORM_MISSING", "does not exist for the architecture of",
             "verify_smoke_image", id="image of another architecture",
         ),
         pytest.param(

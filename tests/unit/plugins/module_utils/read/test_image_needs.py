@@ -62,11 +62,11 @@ def test_code_runs_on_gpus_as_recorded(row: dict[str, Any]) -> None:
         pytest.param(image(), NEW, (), {}, id="an image that says nothing"),
         pytest.param(image(**CUDA_12_8), NEW, (), {}, id="a newer driver"),
         pytest.param(
-            image("arm64"), NEW, (), {"IMAGE_ARCHITECTURE": "arm64"}, id="architecture"
+            image("arm64"), NEW, (), {"IMAGE_PLATFORM_MISSING": "arm64"}, id="architecture"
         ),
         pytest.param(
             image("amd64"), NEW._replace(architecture="aarch64"), (),
-            {"IMAGE_ARCHITECTURE": "amd64"}, id="a host for another architecture",
+            {"IMAGE_PLATFORM_MISSING": "amd64"}, id="a host for another architecture",
         ),
         pytest.param(
             image(**CUDA_12_8), OLD, (), {"IMAGE_NEEDS_DRIVER": "`cuda>=12.8`"},
@@ -154,6 +154,8 @@ def test_what_does_not_fit_is_named_before_it_is_started(
     [
         ((["a/x@sha256:1"], ["l"]), (["b/x@sha256:1"], []), True),  # through a mirror
         ((["x@sha256:1"], ["l"]), (["x@sha256:2"], ["m"]), False),
+        ((["x@sha256:1"], ["l"]), (["x@sha256:2"], ["l"]), False),  # built again with other ENV
+        ((["x@sha256:1", "y@sha256:2"], []), (["x@sha256:2"], []), True),  # of two registries
         (([], ["l", "m"]), (["x@sha256:2"], ["l", "m"]), True),  # loaded from a file
         (([], ["l"]), ([], ["l", "m"]), False),
         (([], []), ([], []), False),

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import plan as docker
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Call
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
@@ -235,6 +236,20 @@ def test_script_fills_a_mirror(tmp_path: Path) -> None:
     assert (tmp_path / "apt/mirror").resolve() == tmp_path / "mirror"
 
 
+def machine(*, kubelet: bool, docker: bool = False) -> Node:
+    found = node(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=docker)
+    found["kubelet"] = {**found["kubelet"], "installed": kubelet}
+    return cast(Node, found)
+
+
+def defaults() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for role in ("device_plugin", "verify"):
+        path = ROOT / "roles" / role / "defaults" / "main.yml"
+        found |= yaml.safe_load(path.read_text())
+    return found
+
+
 @pytest.mark.parametrize(
     ("kubelet", "changes", "expected"),
     [
@@ -247,16 +262,32 @@ def test_script_fills_a_mirror(tmp_path: Path) -> None:
     ],
 )
 def test_images_are_those_of_the_run(kubelet, changes, expected) -> None:
-    found = node(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
-    found["kubelet"] = {**found["kubelet"], "installed": kubelet}
-    defaults: dict[str, Any] = {}
-    for role in ("device_plugin", "verify"):
-        path = ROOT / "roles" / role / "defaults" / "main.yml"
-        defaults |= yaml.safe_load(path.read_text())
-    images = mirror.images({**defaults, **changes}, found)  # type: ignore[arg-type]
+    values = {**defaults(), **changes}
+    images = mirror.images(values, machine(kubelet=kubelet), engines.DOCKER)
     assert len(images) == len(expected)
     pairs = zip(expected, images.values(), strict=True)
     assert all(words in image for words, image in pairs)
+
+
+def test_images_of_a_node_whose_kubelet_is_still_to_come() -> None:
+    images = mirror.images(defaults(), machine(kubelet=False), engines.CONTAINERD)
+    assert list(images) == ["device_plugin_image", "verify_compute_image"]
+
+
+@pytest.mark.parametrize(
+    ("desired", "docker", "kubelet", "expected"),
+    [
+        ("auto", False, False, ["KUBELET_MISSING"]),
+        ("", False, False, ["KUBELET_MISSING"]),
+        ("docker", False, False, []),
+        ("containerd", False, False, []),
+        ("auto", True, False, []),
+        ("auto", False, True, []),
+    ],
+)
+def test_inventory_says_what_a_bare_machine_becomes(desired, docker, kubelet, expected) -> None:
+    refusals = mirror.refusals("gpu-1", machine(docker=docker, kubelet=kubelet), desired)
+    assert [one["code"] for one in refusals] == expected
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, portability
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.portability import Tried, Wanted
@@ -17,6 +19,8 @@ from ansible_collections.metal.gpu.tests.unit.support import healthy
 
 NAME = "registry.example/app:1"
 DIGEST, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+RECORDED = Path(__file__).parents[5] / "tests" / "recorded"
+WORDS = yaml.safe_load((RECORDED / "registries.yml").read_text())["words"]  # of failed pulls
 WANTED = Wanted(NAME, (), False)
 NEW: dict[str, Any] = healthy.docker_node().observed()  # eight H100, Docker 29.8
 OLD: dict[str, Any] = healthy.containerd_node().observed()  # two P100; Docker 26.1 here
@@ -40,6 +44,10 @@ def pulled(
         f"== architecture\n{architecture}\n== digests\n{json.dumps([f'app@{digest}'])}\n"
         f'== layers\n["{digest}"]\n== environment\n{lines}== gpus\n{gpus}== brand\n== end\n'
     )
+
+
+def unpulled(words: str) -> str:
+    return f"== failure\nError response from daemon: {words}\n== gpus\n== end\n"
 
 
 def ran(node: dict[str, Any], failed: str = "", seen: int | None = None) -> str:
@@ -97,7 +105,9 @@ def test_the_same_image_computes_on_two_unlike_hosts() -> None:
         ),
         pytest.param(
             pulled(OLD, architecture="arm64"), WANTED,
-            "IMAGE_ARCHITECTURE", "is for arm64, and this host is amd64", id="architecture",
+            "IMAGE_PLATFORM_MISSING",
+            f"{NAME} does not exist for the architecture of the node: it is for arm64, and the "
+            "node is amd64", id="architecture",
         ),
         pytest.param(
             pulled(OLD, capability="6.0"), WANTED._replace(capabilities=["7.0", "9.0"]),
@@ -105,8 +115,15 @@ def test_the_same_image_computes_on_two_unlike_hosts() -> None:
             id="no code for these GPUs",
         ),
         pytest.param(
-            "== failure\nError response from daemon: denied\n== gpus\n== end\n", WANTED,
-            "IMAGE_UNPULLABLE", "Error response from daemon: denied", id="a login is missing",
+            unpulled("dial tcp 10.0.0.1:443: connect: connection refused"), WANTED,
+            "IMAGE_UNPULLABLE", f"pull the image {NAME}: Error response from daemon: dial tcp",
+            id="no registry",
+        ),
+        *(
+            pytest.param(
+                unpulled(one["text"]), WANTED, one["code"], one["text"], id=one["text"]
+            )
+            for one in WORDS if one["engine"] in ("docker", "all")
         ),
         pytest.param(
             pulled(OLD, digest=OTHER), WANTED, "IMAGE_DIFFERS", f"{OTHER}, expected {DIGEST}",
@@ -126,6 +143,16 @@ def test_host_on_which_it_cannot_run_is_named_before_it_starts(
     judged = portability.judge(hosts, wanted, drift=False)[1]
     assert [one["code"] for one in judged["findings"]] == [code]
     assert not judged["ok"]
+
+
+def test_image_without_a_digest_is_no_measure_for_the_others() -> None:
+    loaded = pulled(NEW).replace(f'["app@{DIGEST}"]', "null")
+    rebuilt = pulled(NEW).replace(f"app@{DIGEST}", f"app@{OTHER}")  # with the same layers
+    hosts = [host("one", NEW, loaded), host("two", NEW, pulled(NEW)), host("three", NEW, rebuilt)]
+    found = portability.decide(hosts, WANTED)
+    codes = {name: [one["code"] for one in entries] for name, entries in found.items()}
+    assert codes == {"one": [], "two": [], "three": ["IMAGE_DIFFERS"]}
+    assert f"than two: {OTHER}, expected {DIGEST}" in found["three"][0]["message"]
 
 
 def test_new_docker_compares_nothing() -> None:
@@ -167,6 +194,102 @@ def test_container_that_lacks_a_gpu() -> None:
     assert [one["code"] for one in found["findings"]] == ["CONTAINER_GPUS_DIFFER"]
     assert f"has 7 of 8 GPUs: not {uuids(NEW)[7]}" in found["findings"][0]["message"]
     assert found["container"]["computed"] == "7/8"
+
+
+FULL = "2 Failed to allocate device vector A (error code out of memory)!"
+TAKEN = "1 Failed (error code all CUDA-capable devices are busy or unavailable)!"
+
+
+def in_use(node: dict[str, Any], *numbers: int) -> str:
+    lines = "".join(f"{uuids(node)[number]}, 4711, /usr/bin/vllm\n" for number in numbers)
+    return pulled(node).replace("== brand", f"== users\n{lines}== brand")
+
+
+def exclusive(node: dict[str, Any]) -> dict[str, Any]:
+    node = copy.deepcopy(node)
+    for gpu in node["health"]["gpus"]:
+        gpu["compute_mode"] = "Exclusive_Process"
+    return node
+
+
+@pytest.mark.parametrize(
+    ("node", "words", "users", "codes", "result"),
+    [
+        pytest.param(NEW, FULL, range(8), ["CONTAINER_GPUS_BUSY"], "busy", id="no memory is left"),
+        pytest.param(
+            exclusive(NEW), TAKEN, range(8), ["COMPUTE_EXCLUSIVE", "CONTAINER_GPUS_BUSY"], "busy",
+            id="one program only",
+        ),
+        pytest.param(
+            NEW, FULL, range(7), ["COMPUTE_FAILED", "CONTAINER_GPUS_BUSY"],
+            "COMPUTE_FAILED CONTAINER_GPUS_BUSY", id="nobody uses the last one",
+        ),
+        pytest.param(
+            NEW, TAKEN, range(8), ["COMPUTE_FAILED"], "COMPUTE_FAILED",
+            id="many programs may use them, so they are lost",
+        ),
+        pytest.param(
+            NEW, "1 uncorrectable ECC error encountered", range(8), ["COMPUTE_FAILED"],
+            "COMPUTE_FAILED", id="another error",
+        ),
+    ],
+)  # fmt: skip
+def test_gpus_that_other_programs_use_are_not_proven(node, words, users, codes, result) -> None:
+    one = host("one", node, in_use(node, *users), ran(node, words))
+    assert verdicts(one) == {"one": codes}
+    (found,) = portability.judge([one], WANTED, drift=False)
+    assert portability.table([found])[1].split("0/8")[1].strip() == result
+    for notice in (one for one in found["findings"] if one["code"] == "CONTAINER_GPUS_BUSY"):
+        assert "which other programs use: vllm, process 4711 (" in notice["message"]
+        assert uuids(node)[0] in notice["message"]
+
+
+def test_host_of_which_other_programs_use_some_gpus_is_well() -> None:
+    output = ran(NEW).replace("\n1 ok", f"\n1 {FULL}")
+    (found,) = portability.judge([host("one", NEW, in_use(NEW, 0), output)], WANTED, drift=False)
+    assert [one["code"] for one in found["findings"]] == ["CONTAINER_GPUS_BUSY"]
+    assert portability.table([found])[1].split()[-2:] == ["7/8", "ok"]
+
+
+def test_program_on_a_gpu_that_mig_splits_may_be_on_any_part() -> None:
+    node = copy.deepcopy(NEW)
+    split = {"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": None}
+    node["health"]["gpus"][0] |= split
+    output = ran(node).replace(uuids(node)[0], PARTS[0]).replace("\n1 ok", f"\n1 {FULL}")
+    (found,) = portability.judge([host("one", node, in_use(node, 0), output)], WANTED, drift=False)
+    assert [one["code"] for one in found["findings"]] == ["CONTAINER_GPUS_BUSY"]
+
+
+PARTS = [f"MIG-0b9d8c53-2d3a-5f5e-9a3c-7d1f8e6a4b2{number}" for number in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "codes", "words", "computed"),
+    [
+        (slice(1, 8), [], "", "9/9"),
+        (slice(1, 6), ["CONTAINER_GPUS_DIFFER"], "5 of 7 GPUs: not {6}, {7}; GPUs that", "7/9"),
+    ],
+)
+def test_gpu_that_mig_splits_hides_no_other_one(seen, codes, words, computed) -> None:
+    node = copy.deepcopy(NEW)
+    names = uuids(node)
+    assert node["health"]["gpus"][0]["uuid"] == names[0]
+    split = {"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": None}
+    node["health"]["gpus"][0] |= split
+    listed = [*PARTS, *names[seen]]
+    lines = [*listed, *(f"{number} ok" for number in range(1, len(listed) + 1))]
+    output = "\n".join([*lines, "\n== errors\n\n== end\nexit 0\n"])
+    (found,) = portability.judge([host("one", node, pulled(node), output)], WANTED, drift=False)
+    assert [one["code"] for one in found["findings"]] == codes
+    assert all(words.format(*names) in one["message"] for one in found["findings"])
+    assert found["container"]["computed"] == computed
+
+
+def test_gpus_without_a_report_may_be_split() -> None:
+    node = copy.deepcopy(NEW)
+    node["health"]["gpus"] = []
+    output = ran(node, seen=7).replace(uuids(node)[0], PARTS[0])
+    assert "CONTAINER_GPUS_DIFFER" not in verdicts(host("one", node, pulled(node), output))["one"]
 
 
 @pytest.mark.parametrize(
