@@ -130,19 +130,22 @@ def _containerd(target: Target, registries: Sequence[Registry]) -> Iterator[Docu
         own = _host_keys(target, one.server, one.trust._replace(username=""))
         if not one.mirrors and not own:
             continue  # its login is in the file of the kubelet
-        mirrors = one.mirrors if one.fallback else one.mirrors[:-1]
-        top = own
+        mirrors, address, top = [*one.mirrors], f"https://{one.server}", own
         if not one.fallback:
-            last = one.mirrors[-1]
-            top = {"server": last.api, **_mirror_keys(target, last)}
-        hosts = {
-            mirror.api: {"capabilities": _CAPABILITIES, **_mirror_keys(target, mirror)}
-            for mirror in mirrors
-        }
+            last = mirrors.pop()
+            address, top = last.api, _mirror_keys(target, last)
+        # containerd 1 throws away a file without a table `host`. So the server is in one, too.
+        hosts = {mirror.api: _mirror_keys(target, mirror) for mirror in mirrors} or {address: top}
         yield Document(
             join(target["folders"][one.host], places.HOSTS),
             "toml",
-            {**top, **({"host": hosts} if hosts else {})},
+            {
+                **({} if one.fallback else {"server": address}),
+                **top,
+                "host": {
+                    host: {"capabilities": _CAPABILITIES, **keys} for host, keys in hosts.items()
+                },
+            },
             has_secrets=any(mirror.trust.has_login for mirror in one.mirrors),
         )
     yield from _logins(target, [one for one in registries if one.trust.has_login])

@@ -97,18 +97,44 @@ def test_hosts_toml(machine: Callable[[str], Machine]) -> None:
             "http://second.example": {"capabilities": ["pull", "resolve"]},
         }
     }
-    assert tomllib.loads(node.text(f"{folder}/registry.example/hosts.toml")) == {
+    trust: dict[str, Any] = {
         "ca": f"{folder}/registry.example/metal-gpu.crt",
         "client": [
             [f"{folder}/registry.example/metal-gpu.{end}" for end in ("cert", "key")],
         ],
     }
-    assert tomllib.loads(node.text(f"{folder}/_default/hosts.toml")) == {
-        "server": f"{MIRROR}/v2/all",
+    asked = {"capabilities": ["pull", "resolve"], **trust}
+    found = tomllib.loads(node.text(f"{folder}/registry.example/hosts.toml"))
+    assert found == {**trust, "host": {"https://registry.example": asked}}
+    trust = {
         "ca": f"{folder}/mirror.example:5000/metal-gpu.crt",
         "header": {"Authorization": f"Basic {BASIC}"},
         "override_path": True,
     }
+    server = f"{MIRROR}/v2/all"
+    asked = {"capabilities": ["pull", "resolve"], **trust}
+    found = tomllib.loads(node.text(f"{folder}/_default/hosts.toml"))
+    assert found == {"server": server, **trust, "host": {server: asked}}
+
+
+def test_hosts_toml_has_hosts_because_containerd_1_reads_no_other(
+    machine: Callable[[str], Machine],
+) -> None:
+    """The server is a host, too, and containerd asks it twice. Several mirrors need no such row."""
+    node = machine("containerd-1.7")
+    second = {"url": "http://second.example"}
+    only = {"host": "docker.io", "fallback": False}
+    node.run([{**HUB, **only}, {**HUB, "host": "ghcr.io"}, OF_ITSELF])
+    texts = [node.text(f"/{one.relative_to(node.root)}") for one in node.root.rglob("hosts.toml")]
+    assert [len(tomllib.loads(text)["host"]) for text in texts] == [1, 1, 1]
+    node.run([{**only, "mirrors": [*HUB["mirrors"], second]}])
+    found = tomllib.loads(node.text("/etc/containerd/certs.d/docker.io/hosts.toml"))
+    assert (found["server"], [*found["host"]]) == ("http://second.example", [MIRROR])
+
+
+def test_logins_of_containerd(machine: Callable[[str], Machine]) -> None:
+    node = machine("containerd-2.4")
+    node.run([OF_NVCR, OF_ITSELF])
     logins = json.loads(node.text("/var/lib/kubelet/config.json"))
     assert logins == {"auths": {"registry.example": {"auth": BASIC}}}
 
