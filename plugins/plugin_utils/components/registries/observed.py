@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from posixpath import basename, dirname, join
+from posixpath import basename, dirname
 from typing import TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
@@ -14,13 +14,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.registries import Values
-from ansible_collections.metal.gpu.plugins.module_utils.read import (
-    crio,
-    document_history_files,
-)
-from ansible_collections.metal.gpu.plugins.module_utils.read import (
-    registries as places,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.read import crio
+from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     home as homes,
 )
@@ -93,11 +88,7 @@ def observe(raw: Raw) -> Observed:
 
 
 def _unread(raw: Raw) -> list[str]:
-    ours = {
-        edit.path
-        for path in raw.find(document_history_files.PATTERN)
-        if (edit := document_history_files.parse_file_name(path)).actor == ACTOR
-    }
+    ours = {edit.path for edit in raw.histories.values() if edit.actor == ACTOR}
     of_crio = (places.CONTAINERS_DROP_IN, places.CRIO_DROP_IN)
     found = raw.changed_since_start(crio.UNIT, of_crio)
     found += homes.changed_since_start(raw, [*places.REGISTRIES_YAML.values()])
@@ -135,9 +126,9 @@ def _file(raw: Raw, path: str, mode: str | None) -> File:
 
 def _ours(raw: Raw, path: str, document: Document) -> tuple[list[str], dict[str, list[str]]]:
     """Return the values and the items of lists that the role wrote, as far as they are there."""
-    name = join(document_history_files.DIRECTORY, document_history_files.file_name(path, ACTOR))
+    stored = raw.history(path, ACTOR)
     try:
-        history = histories.recall(raw.texts.get(name), raw.texts.get(path))
+        history = histories.recall(raw.texts[stored] if stored else None, raw.texts.get(path))
     except histories.HistoryUnreadable:
         return [], {}  # the plan refuses it
     if history is None:

@@ -227,6 +227,22 @@ def test_value_that_the_admin_changes_is_theirs_from_then_on(
     assert codes(node.plan([OF_NVCR])) == ["REGISTRY_TAKEN"]
 
 
+def test_file_below_a_link_is_ours_too(machine: Callable[[str], Machine]) -> None:
+    """A history is named after the real path of its file."""
+    node = machine("containerd-2.4")
+    folder = node.root / "data/kubelet"
+    folder.mkdir(parents=True)
+    link = node.root / "var/lib/kubelet"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(folder)
+    node.run([OF_ITSELF])
+    assert names(node.plan([OF_ITSELF])) == []
+    node.run([{**OF_ITSELF, "password": "new"}])
+    planned = node.run([{"host": "registry.example", "ca": CA}])
+    assert "/var/lib/kubelet/config.json" in planned["data"]["restore"]
+    assert [*folder.iterdir()] == []
+
+
 def test_another_ca_is_written(machine: Callable[[str], Machine]) -> None:
     node = machine("containerd-2.4")
     node.run([OF_NVCR])
