@@ -2096,7 +2096,7 @@ gpu_node:
           description: Folders of registries, with the names in them.
           type: dict
         unread:
-          description: Files of the role that their engine has not read since its start.
+          description: Files that the role has changed since the start of their engine.
           type: list
           elements: str
         prefixes:

@@ -57,7 +57,7 @@ class Registries(TypedDict):
     certificates: dict[str, str]  # hashes of the certificates and keys of the role, by path
     created: list[str]  # folders that the role made for them
     folders: dict[str, list[str]]  # folders of registries, with the names in them
-    unread: list[str]  # files of the role that their engine has not read since its start
+    unread: list[str]  # files that the role has changed since the start of their engine
     prefixes: dict[str, str]  # names that CRI-O has settings for, with the admin's file
 
 
@@ -88,11 +88,25 @@ def observe(raw: Raw) -> Observed:
 
 
 def _unread(raw: Raw) -> list[str]:
-    ours = {edit.path for edit in raw.histories.values() if edit.actor == ACTOR}
-    of_crio = (places.CONTAINERS_DROP_IN, places.CRIO_DROP_IN)
-    found = raw.changed_since_start(crio.UNIT, of_crio)
-    found += homes.changed_since_start(raw, [*places.REGISTRIES_YAML.values()])
-    return [path for path in found if path in ours]
+    """Return the files that the role has changed since the start of their engine.
+
+    What somebody else changes waits for the next start, also in a file that the role edited before.
+    So not only the file counts, but the history of the role's edits, too.
+    """
+    ours = [history for history, edit in raw.histories.items() if edit.actor == ACTOR]
+    paths = [raw.histories[history].path for history in ours]
+    # containerd reads hosts.toml at each pull.
+    of_containerd = [one for one in paths if basename(one) != places.HOSTS and _is_read_once(one)]
+    of_crio = [one for one in paths if one in (places.CONTAINERS_DROP_IN, places.CRIO_DROP_IN)]
+    changed = raw.changed_since_start(crio.UNIT, of_crio)
+    edited = raw.edited(raw.changed_since_start(crio.UNIT, ours), changed)
+    changed = homes.changed_since_start(raw, of_containerd)
+    edited += raw.edited(homes.changed_since_start(raw, ours), changed)
+    return edited
+
+
+def _is_read_once(path: str) -> bool:
+    return path.endswith(".toml") or path in places.REGISTRIES_YAML.values()
 
 
 def _created(lines: list[str]) -> Iterator[str]:

@@ -264,18 +264,6 @@ def test_engine_that_is_not_there_yet(machine: Callable[[str], Machine]) -> None
     assert planned["data"]["asks"] is False
 
 
-def test_run_that_stopped_before_the_restart(machine: Callable[[str], Machine]) -> None:
-    node = machine("containerd-1.7")
-    node.run([OF_NVCR])
-    path = node.plan([OF_NVCR], state="absent")["data"]["restore"]
-    (config,) = [one for one in path if one.startswith("/etc/containerd/") and "certs.d" not in one]
-    unread = {"engines": {"containerd": {"changed_since_start": [config]}}}
-    node._node = merge(node._node, unread)
-    planned = node.plan([OF_NVCR])
-    assert names(planned) == ["Restart containerd"]
-    assert planned["data"]["change"] == {"path": config, "actor": "metal.gpu.registries"}
-
-
 def test_mirrors_that_are_also_a_flag_of_docker(machine: Callable[[str], Machine]) -> None:
     node = machine("docker")
     flag = {"name": "--registry-mirror", "value": "x", "file": "/f", "variable": None}
