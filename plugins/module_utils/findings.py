@@ -717,8 +717,8 @@ Remedy: add a drop-in with `config_path = "{folder}"` in the table registry of t
 
 REGISTRY_PATHS_UNREAD (refusal): {path} has the config_path {found}, of which containerd {version}
   reads nothing: its transfer service takes the list for the name of one folder
-Remedy: set config_path to one folder, and move the others into it; or set `use_local_image_pull =
-  true` in the images table of the CRI plugin
+Remedy: remove config_path from it, or set it to one folder and move the others into it; or set
+  `use_local_image_pull = true` in the images table of the CRI plugin; then restart containerd
 
 REGISTRY_TAKEN (refusal): {path} has other values than registries_hosts: {keys}
 Remedy: remove these keys from {path}, or change registries_hosts to their values

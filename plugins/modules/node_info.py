@@ -1271,6 +1271,11 @@ gpu_node:
                   description: Imported files that have the runtime C(nvidia).
                   type: list
                   elements: str
+                imported_folders:
+                  description: >-
+                    The C(config_path) of registries in imported files, by path. The last file that
+                    containerd reads counts.
+                  type: dict
                 missing_imports:
                   description: Imported files that do not exist, with the importing file.
                   type: list
@@ -1625,6 +1630,7 @@ gpu_node:
             cri_tables: [io.containerd.cri.v1.runtime]
             imported_cri: []
             imported_nvidia: []
+            imported_folders: {}
             missing_imports: []
             text_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
             error: null

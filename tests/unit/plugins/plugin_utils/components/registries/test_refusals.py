@@ -107,6 +107,47 @@ def test_list_of_folders_of_the_admin_that_containerd_does_not_read(
     assert planned["data"]["target"]["folders"] == {"nvcr.io": "/srv/a/nvcr.io"}
 
 
+BOTH = "/etc/containerd/certs.d:/etc/docker/certs.d"
+IMPORTED = "/etc/containerd/conf.d"
+
+
+@pytest.mark.parametrize(
+    ("imports", "named", "expected"),
+    [
+        pytest.param(["conf.d/*.toml"], {"99-registry.toml": BOTH}, True, id="later by name"),
+        pytest.param(["conf.d/*.toml"], {"50-registry.toml": BOTH}, False, id="earlier by name"),
+        pytest.param(["conf.d/50.toml"], {"50.toml": BOTH}, True, id="after the main file"),
+        pytest.param(["conf.d/*.toml"], {"99-registry.toml": ""}, True, id="later and empty"),
+    ],
+)
+def test_imported_file_whose_folders_would_count_more_than_ours(
+    tmp_path: Path, observe: Observe, imports: list[str], named: dict[str, str], *, expected: bool
+) -> None:
+    """Without a refusal, each run writes config_path and restarts containerd."""
+    found = {f"{IMPORTED}/{name}": text for name, text in named.items()}
+    config = {"version": 3, "imports": imports, "imported_folders": found}
+    node = Machine(tmp_path, observe, "containerd-2.4")
+    folders = [one for text in named.values() for one in text.split(":") if one]
+    node._node = merge(
+        of_containerd("2.4.2", folders=folders), {"engines": {"containerd": {"config": config}}}
+    )
+    planned = node.plan([OF_NVCR])
+    assert codes(planned) == ["REGISTRY_PATHS_UNREAD"] * expected
+    assert all(next(iter(found)) in one["message"] for one in planned["refusals"])
+
+
+def test_list_of_folders_in_an_imported_file_is_named(tmp_path: Path, observe: Observe) -> None:
+    path = f"{IMPORTED}/50-site.toml"
+    config = {"imports": ["conf.d/*.toml"], "imported_folders": {path: "/srv/a:/srv/b"}}
+    node = Machine(tmp_path, observe, "containerd-2.4")
+    node._node = merge(
+        of_containerd("2.4.2", folders=["/srv/a", "/srv/b"]),
+        {"engines": {"containerd": {"config": config}}},
+    )
+    (refusal,) = node.plan([OF_NVCR])["refusals"]
+    assert f"{path} has the config_path /srv/a:/srv/b" in refusal["message"]
+
+
 def test_k0s_reads_no_folder_until_somebody_tells_it(tmp_path: Path, observe: Observe) -> None:
     k0s = {**K3S, "name": "k0s", "unit": "k0sworker.service"}
     node = Machine(tmp_path, observe, "containerd-1.7")
