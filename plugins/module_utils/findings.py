@@ -737,6 +737,11 @@ REGISTRY_LOGIN_HELPER (refusal): {path} gives the logins of {registries} to a pr
 Remedy: remove credsStore or the entries of credHelpers from {path}, or remove username and password
   from registries_hosts and log in with the program
 
+REGISTRY_LOGINS_HIDDEN (refusal): {path} has logins of {registries}, which CRI-O would no longer
+  use: with the global_auth_file that a login of registries_hosts needs, it reads no other file
+Remedy: add these logins to registries_hosts; or set `global_auth_file` of CRI-O to {path} or to a
+  copy of it with mode 0600, restart CRI-O, and run again
+
 REGISTRIES_RESTART (refusal): {name} reads {path} only when it starts, and a restart of {unit} is
   not permitted
 Remedy: set `registries_restart_ok: true`; the restart also restarts the kubelet of the node, and

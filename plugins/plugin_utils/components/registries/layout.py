@@ -29,7 +29,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wa
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Language
 
 # The key of Docker's own registry in its file of logins.
-_DOCKER_HUB_LOGIN = "https://index.docker.io/v1/"
+DOCKER_HUB_LOGIN = "https://index.docker.io/v1/"
 _CAPABILITIES = ["pull", "resolve"]
 
 
@@ -182,7 +182,7 @@ def _docker(target: Target, registries: Sequence[Registry]) -> Iterator[Document
 def _logins(target: Target, registries: Sequence[Registry]) -> Iterator[Document]:
     """Yield files of logins by the name of the registry, as Docker and the kubelet read them."""
     auths = {
-        _DOCKER_HUB_LOGIN if one.host == DOCKER_HUB else one.host: {"auth": one.trust.basic}
+        DOCKER_HUB_LOGIN if one.host == DOCKER_HUB else one.host: {"auth": one.trust.basic}
         for one in registries
     }
     if auths:

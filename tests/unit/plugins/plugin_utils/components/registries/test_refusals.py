@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.read.registries import DEFAULT_LOGINS
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     codes,
     merge,
@@ -256,6 +257,42 @@ def test_files_of_the_admin_that_are_in_the_way(
     write(node.root, path, text, mode)
     hosts = [OF_ITSELF] if engine == "docker" else [OF_NVCR, OF_ITSELF]
     assert codes(node.plan(hosts)) == [code]
+
+
+@pytest.mark.parametrize("path", DEFAULT_LOGINS)
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        pytest.param('{"auths": {"quay.io": {"auth": "eA=="}}}', "quay.io", id="a login"),
+        pytest.param('{"credHelpers": {"quay.io": "pass"}}', "quay.io", id="a helper"),
+        pytest.param('{"auths": {"quay.io": {}}}', None, id="no login"),
+        pytest.param('{"auths": {"registry.example": {"auth": "eA=="}}}', None, id="ours, too"),
+        pytest.param(
+            '{"auths": {"https://index.docker.io/v1/": {"auth": "eA=="}}}', "docker.io", id="hub"
+        ),
+    ],
+)
+def test_logins_of_the_admin_that_crio_would_no_longer_read(
+    machine: Callable[[str], Machine], path: str, text: str, hidden: str | None
+) -> None:
+    node = machine("crio")
+    write(node.root, path, text, 0o600)
+    planned = node.plan([OF_ITSELF])
+    assert codes(planned) == ["REGISTRY_LOGINS_HIDDEN"] * bool(hidden)
+    assert all(f"{path} has logins of {hidden}," in one["message"] for one in planned["refusals"])
+    # CRI-O reads this file by name, and the role adds to it.
+    crio = {"engines": {"crio": {"auth_file": "/etc/crio/mine.json"}}}
+    node._node = merge(node._node, crio)
+    assert codes(node.plan([OF_ITSELF])) == []
+
+
+def test_logins_of_the_admin_stay_where_none_of_ours_is_written(
+    machine: Callable[[str], Machine],
+) -> None:
+    node = machine("crio")
+    write(node.root, DEFAULT_LOGINS[0], '{"auths": {"quay.io": {"auth": "eA=="}}}', 0o600)
+    assert codes(node.plan([HUB])) == []
+    assert codes(node.plan([{"host": "registry.example", "ca": CA}])) == []
 
 
 def test_value_that_the_admin_changes_is_theirs_from_then_on(
