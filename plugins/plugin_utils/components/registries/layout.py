@@ -291,7 +291,7 @@ def _not_in_docker(one: Registry) -> Iterator[str]:
     if not one.fallback:
         yield "Docker always asks the registry itself, too"
     for mirror in one.mirrors:
-        if mirror.trust.has_login:
+        if mirror.trust.has_login and not mirror.is_bare:
             yield f"Docker sends no login to a mirror, so none to {mirror.host}"
         if mirror.path:
             yield f"most versions of Docker refuse a mirror with a path, such as {mirror.path}"

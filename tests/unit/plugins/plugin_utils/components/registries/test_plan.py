@@ -303,3 +303,26 @@ def test_questions_to_registries(machine: Callable[[str], Machine]) -> None:
         "http://second.example/v2/": ("", True),
         "https://registry.example/v2/": ("me", False),
     }
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_mirror_that_is_named_twice_needs_its_login_once(
+    machine: Callable[[str], Machine], engine: str, *, is_first: bool
+) -> None:
+    """The questions, the files and the engines agree, in either order."""
+    login = {"host": MIRROR.removeprefix("https://"), "ca": CA, "username": "me", "password": "pw"}
+    hosts = [login, {"host": "docker.io", "mirrors": [{"url": MIRROR}]}]
+    hosts = hosts if is_first else [*reversed(hosts)]
+    node = machine(engine)
+    planned = node.run(hosts)
+    found = content.questions(hosts, planned["data"]["target"])
+    assert {one["url"] for one in found} == {f"{MIRROR}/v2/"}
+    assert all(CA.strip() in str(one["ca"]) for one in found)
+    # Docker has no login for mirrors, so it asks as nobody, too.
+    users = {str(one["username"]) for one in found}
+    assert users == ({"", "me"} if engine == "docker" else {"me"})
+    if engine.startswith("containerd"):
+        of_hub = tomllib.loads(node.text("/etc/containerd/certs.d/docker.io/hosts.toml"))
+        assert {*of_hub["host"][MIRROR]} == {"capabilities", "ca", "header"}
+    assert names(node.plan(hosts)) == []
