@@ -2088,8 +2088,8 @@ gpu_node:
             The files by path, with C(mode), C(error), C(obstacle) (why it cannot be edited),
             C(values) (hashes by key path), C(items) (hashes of items of lists, by key path),
             C(ours) (key paths of values of the role C(registries) that are still there),
-            C(our_items) (items of lists, likewise) and C(helpers) (registries whose logins a
-            program has; C(*) for all).
+            C(our_items) (items of lists, likewise), C(our_folders) (which it has made for the file)
+            and C(helpers) (registries whose logins a program has; C(*) for all).
           type: dict
         certificates:
           description: Hashes of the certificates and keys that the role has written, by path.

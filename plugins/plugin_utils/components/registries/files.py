@@ -46,6 +46,7 @@ _ABSENT: File = {
     "items": {},
     "ours": [],
     "our_items": {},
+    "our_folders": [],
     "helpers": [],
 }
 _READABLE = 0o044  # by the group or by others
@@ -109,8 +110,9 @@ def plan_files(plan: Plan[Data], node: Node, content: Layout) -> None:
         for path in _of_role(node)
         if path in node["registries"]["files"]
     }
-    restore = [path for path, keys in stale.items() if keys]
+    restore = _inside_out(node, [path for path, keys in stale.items() if keys])
     plan.data["restore"] = restore
+    plan.data["empty"] = _with_folders(plan.data["empty"], node, restore)
     plan.step(RESTORE, f"no longer desired: {_places(stale)}" if restore else None)
     lacking = {
         one.path: [*_lacking(one, _ABSENT if one.path in restore else _found(node, one.path))]
@@ -129,13 +131,32 @@ def plan_files(plan: Plan[Data], node: Node, content: Layout) -> None:
 def plan_no_files(plan: Plan[Data], node: Node) -> None:
     """Plan to restore all files, and to remove the role's own."""
     own = node["registries"]["certificates"]
-    plan.data["restore"] = _of_role(node)
+    plan.data["restore"] = _inside_out(node, _of_role(node))
     plan.data["gone"] = [*own]
-    plan.data["empty"] = sorted(node["registries"]["created"], reverse=True)
+    plan.data["empty"] = _with_folders(node["registries"]["created"], node, plan.data["restore"])
     plan.data |= {"folders": [], "certificates": [], "settings": [], "logins": [], "created": []}
     paths = ", ".join(plan.data["restore"])
     plan.step(RESTORE, f"this role changed {paths}" if paths else None)
     plan.step(REMOVE, f"this role wrote {', '.join(own)}" if own else None)
+
+
+def _inside_out(node: Node, paths: Iterable[str]) -> list[str]:
+    """Return files in the order in which each can take along the folders that were made for it.
+
+    The first of several files made the folder of all, so it goes last.
+    """
+
+    def outermost(path: str) -> float:
+        folders = _found(node, path)["our_folders"]
+        return min((one.count("/") for one in folders), default=float("inf"))
+
+    return sorted(paths, key=outermost, reverse=True)
+
+
+def _with_folders(folders: Iterable[str], node: Node, restored: Iterable[str]) -> list[str]:
+    """Return folders, and those of restored files: certificates can be in them until the end."""
+    found = {one for path in restored for one in _found(node, path)["our_folders"]}
+    return sorted({*folders, *found}, reverse=True)
 
 
 def _plan_certificates(plan: Plan[Data], node: Node, wanted: Mapping[str, str]) -> None:

@@ -47,6 +47,7 @@ class File(TypedDict):
     items: dict[str, list[str]]  # of lists, by key path
     ours: list[str]  # key paths of values that the role wrote and that are still there
     our_items: dict[str, list[str]]  # items of lists that the role added, likewise
+    our_folders: list[str]  # that the role made for the file
     helpers: list[str]  # registries whose logins a program has; * for all of them
 
 
@@ -122,7 +123,12 @@ def _language(path: str) -> Language:
 def _file(raw: Raw, path: str, mode: str | None) -> File:
     document = load(path, raw.texts.get(path, ""), _language(path))
     found = dict(leaves(document.content))
-    ours, our_items = _ours(raw, path, document)
+    stored = raw.history(path, ACTOR)
+    try:
+        history = histories.recall(raw.texts[stored] if stored else None, raw.texts.get(path))
+    except histories.HistoryUnreadable:
+        history = None  # the plan refuses it
+    ours, our_items = _ours(path, document, history) if history else ([], {})
     helpers = [*section(document.content, "credHelpers")]
     return {
         "mode": mode,
@@ -134,19 +140,15 @@ def _file(raw: Raw, path: str, mode: str | None) -> File:
         },
         "ours": ours,
         "our_items": our_items,
+        "our_folders": [*history.directories] if history else [],
         "helpers": ["*"] if text(document.content, "credsStore") else helpers,
     }
 
 
-def _ours(raw: Raw, path: str, document: Document) -> tuple[list[str], dict[str, list[str]]]:
+def _ours(
+    path: str, document: Document, history: histories.History
+) -> tuple[list[str], dict[str, list[str]]]:
     """Return the values and the items of lists that the role wrote, as far as they are there."""
-    stored = raw.history(path, ACTOR)
-    try:
-        history = histories.recall(raw.texts[stored] if stored else None, raw.texts.get(path))
-    except histories.HistoryUnreadable:
-        return [], {}  # the plan refuses it
-    if history is None:
-        return [], {}
     original, written = (
         dict(leaves(load(path, content or "", _language(path)).content))
         for content in (history.original, history.written)

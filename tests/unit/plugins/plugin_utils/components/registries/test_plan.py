@@ -65,6 +65,23 @@ def test_second_run_has_nothing_to_do_and_absent_restores_every_byte(
     assert node.plan([], state="absent")["steps"] == []
 
 
+@pytest.mark.parametrize("trust", [{}, {"ca": CA}], ids=["no CA", "CA"])
+def test_folder_that_several_files_share_goes_with_the_last(
+    machine: Callable[[str], Machine], trust: dict[str, str]
+) -> None:
+    """The first file made it, and the files go in the order of their names."""
+    node = machine("containerd-set")
+    (node.root / "etc/containerd").mkdir(parents=True)
+    before = node.tree()
+    urls = {"a.example": "http://m.example", "b.example": "https://m.example:5000"}
+    hosts = [{"host": name, "mirrors": [{"url": url}]} for name, url in urls.items()]
+    node.run(hosts)
+    hosts[1] = {"host": "b.example", "mirrors": [{"url": urls["b.example"], **trust}]}
+    node.run(hosts)
+    node.run([], state="absent")
+    assert node.tree() == before
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_no_longer_desired_goes_and_the_rest_stays(
     machine: Callable[[str], Machine], engine: str
