@@ -717,8 +717,8 @@ Remedy: add a drop-in with `config_path = "{folder}"` in the table registry of t
 
 REGISTRY_PATHS_UNREAD (refusal): {path} has the config_path {found}, of which containerd {version}
   reads nothing: its transfer service takes the list for the name of one folder
-Remedy: set config_path to one folder, and move the others into it; or set `use_local_image_pull =
-  true` in the images table of the CRI plugin
+Remedy: remove config_path from it, or set it to one folder and move the others into it; or set
+  `use_local_image_pull = true` in the images table of the CRI plugin; then restart containerd
 
 REGISTRY_TAKEN (refusal): {path} has other values than registries_hosts: {keys}
 Remedy: remove these keys from {path}, or change registries_hosts to their values
@@ -736,6 +736,11 @@ REGISTRY_LOGIN_HELPER (refusal): {path} gives the logins of {registries} to a pr
   would not read a login there
 Remedy: remove credsStore or the entries of credHelpers from {path}, or remove username and password
   from registries_hosts and log in with the program
+
+REGISTRY_LOGINS_HIDDEN (refusal): {path} has logins of {registries}, which CRI-O would no longer
+  use: with the global_auth_file that a login of registries_hosts needs, it reads no other file
+Remedy: add these logins to registries_hosts; or set `global_auth_file` of CRI-O to {path} or to a
+  copy of it with mode 0600, restart CRI-O, and run again
 
 REGISTRIES_RESTART (refusal): {name} reads {path} only when it starts, and a restart of {unit} is
   not permitted

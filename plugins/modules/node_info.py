@@ -1271,6 +1271,11 @@ gpu_node:
                   description: Imported files that have the runtime C(nvidia).
                   type: list
                   elements: str
+                imported_folders:
+                  description: >-
+                    The C(config_path) of registries in imported files, by path. The last file that
+                    containerd reads counts.
+                  type: dict
                 missing_imports:
                   description: Imported files that do not exist, with the importing file.
                   type: list
@@ -1625,6 +1630,7 @@ gpu_node:
             cri_tables: [io.containerd.cri.v1.runtime]
             imported_cri: []
             imported_nvidia: []
+            imported_folders: {}
             missing_imports: []
             text_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
             error: null
@@ -2082,8 +2088,8 @@ gpu_node:
             The files by path, with C(mode), C(error), C(obstacle) (why it cannot be edited),
             C(values) (hashes by key path), C(items) (hashes of items of lists, by key path),
             C(ours) (key paths of values of the role C(registries) that are still there),
-            C(our_items) (items of lists, likewise) and C(helpers) (registries whose logins a
-            program has; C(*) for all).
+            C(our_items) (items of lists, likewise), C(our_folders) (which it has made for the file)
+            and C(helpers) (registries whose logins a program has; C(*) for all).
           type: dict
         certificates:
           description: Hashes of the certificates and keys that the role has written, by path.
@@ -2096,7 +2102,7 @@ gpu_node:
           description: Folders of registries, with the names in them.
           type: dict
         unread:
-          description: Files of the role that their engine has not read since its start.
+          description: Files that the role has changed since the start of their engine.
           type: list
           elements: str
         prefixes:

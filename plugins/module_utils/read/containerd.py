@@ -161,6 +161,15 @@ def sets_runtime(document: Mapping[str, object], name: str) -> bool:
     )
 
 
+def registry_folders(document: Mapping[str, object]) -> str | None:
+    """Return the folders of hosts.toml files that a file names, joined by colons."""
+    plugins = section(document, "plugins")
+    named = (
+        text(plugins, table, "registry", "config_path") for table in (_IMAGES, *CRI_SECTIONS[1:])
+    )
+    return next((one for one in named if one is not None), None)
+
+
 def absolute(path: str, imported: str) -> str:
     """Return an imported name or pattern as containerd resolves it in a file."""
     directory = path.rpartition("/")[0]

@@ -36,12 +36,18 @@ CONTAINERS_DROP_INS = "/etc/containers/registries.conf.d"
 CONTAINERS_DROP_IN = f"{CONTAINERS_DROP_INS}/50-metal-gpu.conf"
 CRIO_DROP_IN = "/etc/crio/crio.conf.d/98-metal-gpu-registries.conf"
 CRIO_LOGIN = "/etc/crio/metal-gpu-auth.json"
+# Where CRI-O looks for logins without global_auth_file: of podman login, and of docker login.
+DEFAULT_LOGINS = (
+    "/run/containers/0/auth.json",
+    "/root/.config/containers/auth.json",
+    DOCKER_LOGIN,
+)
 REGISTRIES_YAML = {"k3s": f"{K3S}/registries.yaml", "RKE2": f"{RKE2}/registries.yaml"}
 CERTIFICATES_OF = {"k3s": K3S_CERTIFICATES, "RKE2": RKE2_CERTIFICATES}
 
 # Files of fixed names that are read on each node.
 FILES = (
-    *(KUBELET_LOGIN, DOCKER_LOGIN, CRIO_LOGIN, CONTAINERS_CONFIG),
+    *(KUBELET_LOGIN, *DEFAULT_LOGINS, CRIO_LOGIN, CONTAINERS_CONFIG),
     f"{CONTAINERS_DROP_INS}/*.conf",
     *REGISTRIES_YAML.values(),
 )

@@ -54,7 +54,7 @@ def carry_out(root: Path, plan: Mapping[str, Any], hosts: list[Any]) -> None:
 
 
 def merge(root: Path, arguments: Mapping[str, Any]) -> None:
-    file = on_disk(root, arguments["path"])
+    file = on_disk(root, arguments["path"]).resolve()
     before = file.read_text() if file.exists() else None
     lists = tuple(edit.ListEdit(tuple(one["path"]), one["items"]) for one in arguments["append"])
     edits = edit.Edits(merge=arguments["merge"], append=lists)
@@ -65,13 +65,13 @@ def merge(root: Path, arguments: Mapping[str, Any]) -> None:
     missing = [f"/{one.relative_to(root)}" for one in reversed(file.parents) if not one.exists()]
     new = history.extend(former, before, arguments["language"], written=after, created=missing)
     mode = file.stat().st_mode if file.exists() else int(arguments["mode"], 8)
-    write(root, arguments["path"], after, mode & 0o777)
+    write(root, f"/{file.relative_to(root)}", after, mode & 0o777)
     stored.parent.mkdir(parents=True, exist_ok=True)
     stored.write_text(history.remember(new))
 
 
 def undo(root: Path, path: str) -> None:
-    file, stored = on_disk(root, path), _history(root, path)
+    file, stored = on_disk(root, path).resolve(), _history(root, path)
     found = history.recall(stored.read_text(), file.read_text())
     assert found is not None
     assert found.language is not None
@@ -87,5 +87,7 @@ def undo(root: Path, path: str) -> None:
 
 
 def _history(root: Path, path: str) -> Path:
-    name = document_history_files.file_name(path, ACTOR)
+    """Return the history of a file, which is named after its real path."""
+    real = on_disk(root, path).resolve().relative_to(root)
+    name = document_history_files.file_name(f"/{real}", ACTOR)
     return on_disk(root, document_history_files.DIRECTORY) / name

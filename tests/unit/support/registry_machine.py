@@ -86,9 +86,10 @@ class Machine:
         self.root = root
         self._observe = observe
         self._node = ENGINES[engine]
+        self.programs = Programs({})
 
     def node(self) -> dict[str, Any]:
-        seen = self._observe(Programs({}))
+        seen = self._observe(self.programs)
         daemon_json = {"docker": {"config": {"path": "/etc/docker/daemon.json"}}}
         node = merge(self._node, {"engines": daemon_json})
         files = self.root.glob("etc/containerd/*.toml")

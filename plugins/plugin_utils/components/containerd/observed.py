@@ -44,6 +44,7 @@ class Config(TypedDict):
     cri_tables: list[str]
     imported_cri: list[str]
     imported_nvidia: list[str]
+    imported_folders: dict[str, str]  # what imported files say of folders of hosts.toml files
     missing_imports: list[str]
     text_sha256: str | None
     error: str | None
@@ -126,6 +127,11 @@ def _containerd(raw: Raw) -> Containerd:
             "imported_nvidia": [
                 name for name, one in imported.items() if containerd.sets_runtime(one, RUNTIME)
             ],
+            "imported_folders": {
+                name: folders
+                for name, one in imported.items()
+                if (folders := containerd.registry_folders(one)) is not None
+            },
             "missing_imports": [
                 f"{name} in {importer}"
                 for importer, one in {path: own.content, **imported}.items()

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-
-from ansible_collections.metal.gpu.plugins.module_utils.read import containerd, nvidia_driver
+from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     embedded,
@@ -90,7 +88,8 @@ def register_runtime(
             path=config["path"],
             found=engine["version"],
         )
-    later = _read_later(engine, config["path"]) if settings.merges(version) else []
+    others = engine["config"]["imported_nvidia"] if settings.merges(version) else []
+    later = settings.read_later(engine["config"], config["path"], others)
     if reason and later:
         plan.refuse(
             "CONTAINERD_RUNTIME_CONTESTED",
@@ -106,33 +105,6 @@ def register_runtime(
     plan.step(runtime.REGISTER, reason)
     plan.step(RESTART, RESTART_REASON if reason else unread_reason)
     refuse_fatal_start(plan, node)
-
-
-def _read_later(engine: Containerd, path: str) -> list[str]:
-    """Return the files whose runtime nvidia replaces the one that is in `path`.
-
-    containerd reads imported files after the importing one. The last one counts.
-    """
-    config = engine["config"]
-    others = [name for name in config["imported_nvidia"] if name != path]
-    if path == config["path"]:
-        return others
-    patterns = [containerd.absolute(config["path"], one) for one in config["imports"]]
-    ours = _place(patterns, path)
-    return [name for name in others if _place(patterns, name) > ours]
-
-
-def _place(patterns: list[str], name: str) -> tuple[int, str]:
-    """Return the place of an imported file: by import, then by name; after them, their imports.
-
-    Source: tests/recorded/containerd.yml, import_order
-    """
-    matching = (
-        number
-        for number, pattern in enumerate(patterns)
-        if fnmatchcase(name, pattern) and name.count("/") == pattern.count("/")
-    )
-    return next(matching, len(patterns)), name
 
 
 def _reason(engine: Containerd, desired: runtime.Desired, *, is_default_ours: bool) -> str | None:

@@ -12,7 +12,8 @@ Source: https://github.com/containerd/containerd/blob/main/docs/cri/config.md
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.containerd import R
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
+    Config,
     Containerd,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
@@ -89,6 +91,31 @@ def target(path: str, imports: Sequence[str], containerd_version: str) -> str:
             if place.name == "*.toml" and "*" not in str(place.parent):
                 return str(place.with_name(DROP_IN))
     return path
+
+
+def read_later(config: Config, path: str, files: Iterable[str]) -> list[str]:
+    """Return which of these imported files containerd reads after `path`. The last one counts.
+
+    `path` is the main file, which is read first, or an imported one.
+    """
+    others = [name for name in files if name != path]
+    if path == config["path"]:
+        return others
+    patterns = [containerd.absolute(config["path"], one) for one in config["imports"]]
+    return [name for name in others if _place(patterns, name) > _place(patterns, path)]
+
+
+def _place(patterns: list[str], name: str) -> tuple[int, str]:
+    """Return the place of an imported file: by import, then by name; after them, their imports.
+
+    Source: tests/recorded/containerd.yml, import_order
+    """
+    matching = (
+        number
+        for number, pattern in enumerate(patterns)
+        if fnmatchcase(name, pattern) and name.count("/") == pattern.count("/")
+    )
+    return next(matching, len(patterns)), name
 
 
 def runtime_keys(

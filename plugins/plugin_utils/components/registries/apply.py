@@ -31,7 +31,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
     Step,
     actor,
-    edited,
+    unread_change,
 )
 
 RESTART = Step("restart", "Restart containerd")
@@ -62,11 +62,10 @@ def plan_new(plan: Plan[Data], target: Target, content: Layout) -> None:
 def plan_containerd(plan: Plan[Data], node: Node) -> None:
     """Plan the restart for config_path. Changes that somebody else has made are left to them."""
     edit = plan.data.get("config")
-    unread = node["engines"]["containerd"]["changed_since_start"]
-    ours = [path for path in edited(node, places.ROLE) if path in unread]
-    if edit or ours:  # a run can stop between the change and the restart
-        plan.data["change"] = _change(edit["path"] if edit else ours[0])
-    reason = f"{', '.join(ours)} changed after containerd started" if ours else None
+    unread = [path for path in node["registries"]["unread"] if path.endswith(".toml")]
+    # A run can stop between the change and the restart.
+    plan.data["change"] = _change(edit["path"]) if edit else unread_change(node, unread)
+    reason = f"{', '.join(unread)} changed after containerd started" if unread else None
     plan.step(RESTART, containerd.RESTART_REASON if edit else reason)
 
 
@@ -74,8 +73,7 @@ def plan_crio(plan: Plan[Data], node: Node, written: Collection[str]) -> None:
     """Plan the restart. If CRI-O does not start, the file with the mirrors is undone."""
     changed = [path for path in _OF_CRIO if path in written]
     unread = [path for path in node["registries"]["unread"] if path in _OF_CRIO]
-    if changed or unread:
-        plan.data["change"] = _change((changed or unread)[0])
+    plan.data["change"] = _change(changed[0]) if changed else unread_change(node, unread)
     reason = f"{', '.join(unread)} changed after CRI-O started" if unread else None
     plan.step(RESTART_CRIO, crio.RESTART_REASON if changed else reason)
 
@@ -104,7 +102,7 @@ def plan_distribution(
     if path not in written and not unread:
         return
     plan.data["distribution"] = embedded.restarted(node, home)
-    plan.data["change"] = _change(path) if path in written else None
+    plan.data["change"] = _change(path) if path in written else unread_change(node, [path])
     reason = f"{home['name']} reads {path} only when it starts"
     if not is_permitted:
         plan.refuse("REGISTRIES_RESTART", name=home["name"], unit=home["unit"], path=path)

@@ -18,6 +18,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.la
     of_docker_hub,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wanted import (
+    Mirror,
+    Trust,
     read,
 )
 
@@ -40,10 +42,13 @@ def certificate(hosts: Sequence[object], target: Target, path: str, created: Ite
 
 
 def questions(hosts: Sequence[object], target: Target) -> list[dict[str, object]]:
-    """Return what the node asks before a change: each mirror, and each registry with a login."""
-    asked: dict[str, dict[str, object]] = {}
+    """Return what the node asks before a change: each mirror, and each registry with a login.
+
+    A host gets one question for each way in which the engine talks to it.
+    """
+    asked: dict[tuple[object, ...], dict[str, object]] = {}
     for one in read(hosts).registries:
-        servers = [(mirror.scheme, mirror.host, mirror.trust) for mirror in one.mirrors]
+        servers = [(mirror.scheme, mirror.host, _shown(target, mirror)) for mirror in one.mirrors]
         shares = target["shares_login"] and bool(servers)
         if shares:
             login = {"username": one.trust.username, "password": one.trust.password}
@@ -58,7 +63,7 @@ def questions(hosts: Sequence[object], target: Target) -> list[dict[str, object]
         for scheme, host, trust in servers:
             # containerd sends the login of a mirror in a header, and asks for no token with it.
             is_basic = target["kind"] == "containerd" and host != one.server
-            asked[host] = {
+            asked[host, trust.username, is_basic] = {
                 "url": f"{scheme}://{host}/v2/",
                 "registry": one.host,
                 "ca": trust.ca,
@@ -69,3 +74,9 @@ def questions(hosts: Sequence[object], target: Target) -> list[dict[str, object]
                 "basic_only": is_basic,
             }
     return [*asked.values()]
+
+
+def _shown(target: Target, mirror: Mirror) -> Trust:
+    """Return how the engine talks to a mirror: Docker has no login for one."""
+    is_docker = target["kind"] == "docker"
+    return mirror.trust._replace(username="", password="") if is_docker else mirror.trust

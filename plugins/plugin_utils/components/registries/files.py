@@ -12,6 +12,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import registries a
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import (
+    DOCKER_HUB_LOGIN,
     Document,
     Layout,
     Target,
@@ -24,6 +25,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.ma
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.observed import File
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.shapes import Data
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wanted import (
+    DOCKER_HUB,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step, edited
 
 CERTIFICATES = Step("certificates", "Write the certificates of registries")
@@ -43,6 +47,7 @@ _ABSENT: File = {
     "items": {},
     "ours": [],
     "our_items": {},
+    "our_folders": [],
     "helpers": [],
 }
 _READABLE = 0o044  # by the group or by others
@@ -83,6 +88,22 @@ def refuse_files(plan: Plan[Data], node: Node, content: Layout, target: Target) 
                 plan.refuse("REGISTRY_LOGIN_HELPER", path=document.path, registries=registries)
 
 
+def refuse_hidden_logins(plan: Plan[Data], node: Node, content: Layout) -> None:
+    """Refuse logins of the admin that CRI-O no longer looks at once it has a global_auth_file."""
+    written = [one for one in content.documents if one.path == places.CRIO_LOGIN]
+    if node["engines"]["crio"]["auth_file"] or not written:
+        return
+    ours = {*_table(written[0].merge.get("auths"))}
+    for path in places.DEFAULT_LOGINS:
+        found = _found(node, path)
+        keys = (key.split(" > ") for key in found["values"])
+        logins = {key[1] for key in keys if key[0] == "auths" and len(key) > 1}
+        logins = {DOCKER_HUB if one == DOCKER_HUB_LOGIN else one for one in logins}
+        hidden = sorted({*logins, *found["helpers"]} - ours)
+        if hidden:
+            plan.refuse("REGISTRY_LOGINS_HIDDEN", path=path, registries=", ".join(hidden))
+
+
 def plan_files(plan: Plan[Data], node: Node, content: Layout) -> None:
     """Plan what is missing, and the end of what is no longer desired."""
     _plan_certificates(plan, node, content.files)
@@ -92,8 +113,9 @@ def plan_files(plan: Plan[Data], node: Node, content: Layout) -> None:
         for path in _of_role(node)
         if path in node["registries"]["files"]
     }
-    restore = [path for path, keys in stale.items() if keys]
+    restore = _inside_out(node, [path for path, keys in stale.items() if keys])
     plan.data["restore"] = restore
+    plan.data["empty"] = _with_folders(plan.data["empty"], node, restore)
     plan.step(RESTORE, f"no longer desired: {_places(stale)}" if restore else None)
     lacking = {
         one.path: [*_lacking(one, _ABSENT if one.path in restore else _found(node, one.path))]
@@ -112,13 +134,32 @@ def plan_files(plan: Plan[Data], node: Node, content: Layout) -> None:
 def plan_no_files(plan: Plan[Data], node: Node) -> None:
     """Plan to restore all files, and to remove the role's own."""
     own = node["registries"]["certificates"]
-    plan.data["restore"] = _of_role(node)
+    plan.data["restore"] = _inside_out(node, _of_role(node))
     plan.data["gone"] = [*own]
-    plan.data["empty"] = sorted(node["registries"]["created"], reverse=True)
+    plan.data["empty"] = _with_folders(node["registries"]["created"], node, plan.data["restore"])
     plan.data |= {"folders": [], "certificates": [], "settings": [], "logins": [], "created": []}
     paths = ", ".join(plan.data["restore"])
     plan.step(RESTORE, f"this role changed {paths}" if paths else None)
     plan.step(REMOVE, f"this role wrote {', '.join(own)}" if own else None)
+
+
+def _inside_out(node: Node, paths: Iterable[str]) -> list[str]:
+    """Return files in the order in which each can take along the folders that were made for it.
+
+    The first of several files made the folder of all, so it goes last.
+    """
+
+    def outermost(path: str) -> float:
+        folders = _found(node, path)["our_folders"]
+        return min((one.count("/") for one in folders), default=float("inf"))
+
+    return sorted(paths, key=outermost, reverse=True)
+
+
+def _with_folders(folders: Iterable[str], node: Node, restored: Iterable[str]) -> list[str]:
+    """Return folders, and those of restored files: certificates can be in them until the end."""
+    found = {one for path in restored for one in _found(node, path)["our_folders"]}
+    return sorted({*folders, *found}, reverse=True)
 
 
 def _plan_certificates(plan: Plan[Data], node: Node, wanted: Mapping[str, str]) -> None:

@@ -29,7 +29,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wa
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Language
 
 # The key of Docker's own registry in its file of logins.
-_DOCKER_HUB_LOGIN = "https://index.docker.io/v1/"
+DOCKER_HUB_LOGIN = "https://index.docker.io/v1/"
 _CAPABILITIES = ["pull", "resolve"]
 
 
@@ -130,19 +130,22 @@ def _containerd(target: Target, registries: Sequence[Registry]) -> Iterator[Docu
         own = _host_keys(target, one.server, one.trust._replace(username=""))
         if not one.mirrors and not own:
             continue  # its login is in the file of the kubelet
-        mirrors = one.mirrors if one.fallback else one.mirrors[:-1]
-        top = own
+        mirrors, address, top = [*one.mirrors], f"https://{one.server}", own
         if not one.fallback:
-            last = one.mirrors[-1]
-            top = {"server": last.api, **_mirror_keys(target, last)}
-        hosts = {
-            mirror.api: {"capabilities": _CAPABILITIES, **_mirror_keys(target, mirror)}
-            for mirror in mirrors
-        }
+            last = mirrors.pop()
+            address, top = last.api, _mirror_keys(target, last)
+        # containerd 1 throws away a file without a table `host`. So the server is in one, too.
+        hosts = {mirror.api: _mirror_keys(target, mirror) for mirror in mirrors} or {address: top}
         yield Document(
             join(target["folders"][one.host], places.HOSTS),
             "toml",
-            {**top, **({"host": hosts} if hosts else {})},
+            {
+                **({} if one.fallback else {"server": address}),
+                **top,
+                "host": {
+                    host: {"capabilities": _CAPABILITIES, **keys} for host, keys in hosts.items()
+                },
+            },
             has_secrets=any(mirror.trust.has_login for mirror in one.mirrors),
         )
     yield from _logins(target, [one for one in registries if one.trust.has_login])
@@ -179,7 +182,7 @@ def _docker(target: Target, registries: Sequence[Registry]) -> Iterator[Document
 def _logins(target: Target, registries: Sequence[Registry]) -> Iterator[Document]:
     """Yield files of logins by the name of the registry, as Docker and the kubelet read them."""
     auths = {
-        _DOCKER_HUB_LOGIN if one.host == DOCKER_HUB else one.host: {"auth": one.trust.basic}
+        DOCKER_HUB_LOGIN if one.host == DOCKER_HUB else one.host: {"auth": one.trust.basic}
         for one in registries
     }
     if auths:
@@ -288,7 +291,7 @@ def _not_in_docker(one: Registry) -> Iterator[str]:
     if not one.fallback:
         yield "Docker always asks the registry itself, too"
     for mirror in one.mirrors:
-        if mirror.trust.has_login:
+        if mirror.trust.has_login and not mirror.is_bare:
             yield f"Docker sends no login to a mirror, so none to {mirror.host}"
         if mirror.path:
             yield f"most versions of Docker refuse a mirror with a path, such as {mirror.path}"

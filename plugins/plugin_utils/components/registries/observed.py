@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from posixpath import basename, dirname, join
+from posixpath import basename, dirname
 from typing import TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
@@ -14,13 +14,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.registries import Values
-from ansible_collections.metal.gpu.plugins.module_utils.read import (
-    crio,
-    document_history_files,
-)
-from ansible_collections.metal.gpu.plugins.module_utils.read import (
-    registries as places,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.read import crio
+from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     home as homes,
 )
@@ -52,6 +47,7 @@ class File(TypedDict):
     items: dict[str, list[str]]  # of lists, by key path
     ours: list[str]  # key paths of values that the role wrote and that are still there
     our_items: dict[str, list[str]]  # items of lists that the role added, likewise
+    our_folders: list[str]  # that the role made for the file
     helpers: list[str]  # registries whose logins a program has; * for all of them
 
 
@@ -62,7 +58,7 @@ class Registries(TypedDict):
     certificates: dict[str, str]  # hashes of the certificates and keys of the role, by path
     created: list[str]  # folders that the role made for them
     folders: dict[str, list[str]]  # folders of registries, with the names in them
-    unread: list[str]  # files of the role that their engine has not read since its start
+    unread: list[str]  # files that the role has changed since the start of their engine
     prefixes: dict[str, str]  # names that CRI-O has settings for, with the admin's file
 
 
@@ -93,15 +89,25 @@ def observe(raw: Raw) -> Observed:
 
 
 def _unread(raw: Raw) -> list[str]:
-    ours = {
-        edit.path
-        for path in raw.find(document_history_files.PATTERN)
-        if (edit := document_history_files.parse_file_name(path)).actor == ACTOR
-    }
-    of_crio = (places.CONTAINERS_DROP_IN, places.CRIO_DROP_IN)
-    found = raw.changed_since_start(crio.UNIT, of_crio)
-    found += homes.changed_since_start(raw, [*places.REGISTRIES_YAML.values()])
-    return [path for path in found if path in ours]
+    """Return the files that the role has changed since the start of their engine.
+
+    What somebody else changes waits for the next start, also in a file that the role edited before.
+    So not only the file counts, but the history of the role's edits, too.
+    """
+    ours = [history for history, edit in raw.histories.items() if edit.actor == ACTOR]
+    paths = [raw.histories[history].path for history in ours]
+    # containerd reads hosts.toml at each pull.
+    of_containerd = [one for one in paths if basename(one) != places.HOSTS and _is_read_once(one)]
+    of_crio = [one for one in paths if one in (places.CONTAINERS_DROP_IN, places.CRIO_DROP_IN)]
+    changed = raw.changed_since_start(crio.UNIT, of_crio)
+    edited = raw.edited(raw.changed_since_start(crio.UNIT, ours), changed)
+    changed = homes.changed_since_start(raw, of_containerd)
+    edited += raw.edited(homes.changed_since_start(raw, ours), changed)
+    return edited
+
+
+def _is_read_once(path: str) -> bool:
+    return path.endswith(".toml") or path in places.REGISTRIES_YAML.values()
 
 
 def _created(lines: list[str]) -> Iterator[str]:
@@ -117,7 +123,12 @@ def _language(path: str) -> Language:
 def _file(raw: Raw, path: str, mode: str | None) -> File:
     document = load(path, raw.texts.get(path, ""), _language(path))
     found = dict(leaves(document.content))
-    ours, our_items = _ours(raw, path, document)
+    stored = raw.history(path, ACTOR)
+    try:
+        history = histories.recall(raw.texts[stored] if stored else None, raw.texts.get(path))
+    except histories.HistoryUnreadable:
+        history = None  # the plan refuses it
+    ours, our_items = _ours(path, document, history) if history else ([], {})
     helpers = [*section(document.content, "credHelpers")]
     return {
         "mode": mode,
@@ -129,19 +140,15 @@ def _file(raw: Raw, path: str, mode: str | None) -> File:
         },
         "ours": ours,
         "our_items": our_items,
+        "our_folders": [*history.directories] if history else [],
         "helpers": ["*"] if text(document.content, "credsStore") else helpers,
     }
 
 
-def _ours(raw: Raw, path: str, document: Document) -> tuple[list[str], dict[str, list[str]]]:
+def _ours(
+    path: str, document: Document, history: histories.History
+) -> tuple[list[str], dict[str, list[str]]]:
     """Return the values and the items of lists that the role wrote, as far as they are there."""
-    name = join(document_history_files.DIRECTORY, document_history_files.file_name(path, ACTOR))
-    try:
-        history = histories.recall(raw.texts.get(name), raw.texts.get(path))
-    except histories.HistoryUnreadable:
-        return [], {}  # the plan refuses it
-    if history is None:
-        return [], {}
     original, written = (
         dict(leaves(load(path, content or "", _language(path)).content))
         for content in (history.original, history.written)

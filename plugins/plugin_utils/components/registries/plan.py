@@ -102,6 +102,7 @@ def _plan_present(
     if place["kind"] == engines.DOCKER:
         _refuse_docker_hub(plan, node, registries)
     content = layout(place, registries)
+    files.refuse_hidden_logins(plan, node, content)
     if not _is_installed(node, engine):
         # The role of the engine runs before this one. What it installs is not observed yet.
         files.plan_new(plan, place, content, f"{engine} is not installed yet")

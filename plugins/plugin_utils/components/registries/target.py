@@ -133,10 +133,7 @@ def refuse_conflicts(plan: Plan[Data], node: Node, edit: Edit | None) -> None:
     registry, path = engine["registry"], engine["config"]["path"]
     if edit is None:
         return
-    found = _folders(node)
-    if found not in ([], _BY_DEFAULT):
-        folders = ":".join(found)
-        plan.refuse("REGISTRY_PATHS_UNREAD", path=path, found=folders, version=engine["version"])
+    _refuse_other_folders(plan, node, edit["path"])
     named = [*registry["mirrors"], *(f"{host} (tls)" for host in registry["tls"])]
     if named:
         plan.refuse("REGISTRY_CONFLICT", path=path, found=", ".join(named))
@@ -152,6 +149,25 @@ def refuse_conflicts(plan: Plan[Data], node: Node, edit: Edit | None) -> None:
         )
     if edit["path"] == path and engine["config"]["obstacle"]:
         plan.refuse("CONFIG_NOT_EDITABLE", path=path, error=engine["config"]["obstacle"])
+
+
+def _refuse_other_folders(plan: Plan[NoData], node: Node, path: str) -> None:
+    """Refuse a list of folders that somebody has chosen, or that counts more than ours.
+
+    containerd reads imported files one after the other, and the last config_path counts.
+    """
+    engine = node["engines"]["containerd"]
+    config, version = engine["config"], engine["version"] or "0"
+    named = config["imported_folders"] if settings.merges(version) else {}
+    found = _folders(node)
+    if later := settings.read_later(config, path, named):
+        place, folders = ", ".join(later), ", ".join(named[one] or '""' for one in later)
+    elif found not in ([], _BY_DEFAULT):
+        places_named = [one for one, text in named.items() if text == ":".join(found)]
+        place, folders = ", ".join(places_named) or config["path"], ":".join(found)
+    else:
+        return
+    plan.refuse("REGISTRY_PATHS_UNREAD", path=place, found=folders, version=version)
 
 
 def refuse_taken_folders(plan: Plan[NoData], node: Node, target: Target, wanted: Layout) -> None:

@@ -58,6 +58,7 @@ class Mirror(NamedTuple):
     host: str  # with the port
     path: str  # before the names of repositories; empty or with a slash at its start
     trust: Trust
+    is_bare: bool = False  # the variable has all of its trust where the host also occurs
 
     @property
     def url(self) -> str:
@@ -103,7 +104,8 @@ def read(value: Sequence[object]) -> Wanted:
     if problems:
         return Wanted((), tuple(problems))
     found = tuple(_registry(one) for one in value if isinstance(one, Mapping))
-    return Wanted(found, tuple(_contradictions(found)))
+    known = servers(found)
+    return Wanted(tuple(_complete(one, known) for one in found), tuple(_contradictions(found)))
 
 
 def servers(registries: Sequence[Registry]) -> dict[str, Trust]:
@@ -114,6 +116,18 @@ def servers(registries: Sequence[Registry]) -> dict[str, Trust]:
             if host != ALL and (trust != Trust() or host not in found):
                 found[host] = trust
     return found
+
+
+def _complete(one: Registry, known: Mapping[str, Trust]) -> Registry:
+    """Return the registry with what the variable says of its hosts elsewhere.
+
+    Some engines have certificates and logins by host, so no engine makes a difference.
+    """
+    mirrors = (
+        mirror._replace(trust=known[mirror.host], is_bare=mirror.trust == Trust())
+        for mirror in one.mirrors
+    )
+    return one._replace(mirrors=tuple(mirrors), trust=known.get(one.server, one.trust))
 
 
 def _registry(entry: Mapping[str, object]) -> Registry:
@@ -183,7 +197,7 @@ def _wrong_mirrors(place: str, entry: Mapping[str, object]) -> Iterator[Problem]
         if not _is_address(mirror.get("url")):
             expected = "http:// or https:// with a host, and no login, query or fragment"
             yield Problem(f"{where} has no valid url", expected)
-        elif str(mirror["url"]).startswith("http://") and any(map(mirror.get, _LOGIN)):
+        elif urlsplit(str(mirror["url"])).scheme == "http" and any(map(mirror.get, _LOGIN)):
             expected = "https://, because a login over http:// can be read on its way"
             yield Problem(f"{where} has a login or a certificate and http://", expected)
 
@@ -229,6 +243,11 @@ def _wrong_trust(place: str, entry: Mapping[str, object]) -> Iterator[Problem]:
 def _contradictions(registries: Sequence[Registry]) -> Iterator[Problem]:
     """Yield servers with two CAs or two logins: engines know them by their host."""
     found: dict[str, Trust] = {}
+    known = servers(registries)
+    for mirror in (mirror for one in registries for mirror in one.mirrors):
+        if mirror.scheme == "http" and mirror.trust == Trust() != known[mirror.host]:
+            expected = "https:// wherever the host occurs, because a login over http:// can be read"
+            yield Problem(f"{mirror.host} has a login or a certificate, and http://", expected)
     for one in registries:
         pairs = [(one.server, one.trust), *((mirror.host, mirror.trust) for mirror in one.mirrors)]
         for host, trust in pairs:

@@ -307,6 +307,7 @@ def test_a_gpu_node(observe, tmp_path):
                     "cri_tables": [],
                     "imported_cri": [],
                     "imported_nvidia": [],
+                    "imported_folders": {},
                     "missing_imports": [],
                     "text_sha256": sha256(
                         texts["/etc/containerd/config.toml"].encode()

@@ -197,6 +197,28 @@ def test_files_that_imported_files_import(observe, tmp_path):
     ]
 
 
+def test_imported_files_that_name_folders_of_registries(observe, tmp_path):
+    """A file of version 2 has another table than one of version 3."""
+    tables = {
+        "one": '"io.containerd.cri.v1.images".registry',
+        "two": '"io.containerd.grpc.v1.cri".registry',
+        "other": '"io.containerd.cri.v1.images"',
+    }
+    folder = "/etc/containerd/conf.d"
+    plant(
+        tmp_path,
+        {
+            "/etc/containerd/config.toml": 'imports = ["conf.d/*.toml"]\n',
+            **{
+                f"{folder}/{name}.toml": f'[plugins.{table}]\nconfig_path = "/srv/{name}"\n'
+                for name, table in tables.items()
+            },
+        },
+    )
+    found = observe(Programs({}))["engines"]["containerd"]["config"]["imported_folders"]
+    assert found == {f"{folder}/one.toml": "/srv/one", f"{folder}/two.toml": "/srv/two"}
+
+
 def test_file_of_a_runtime_that_does_not_exist(observe, tmp_path):
     """containerd 2 runs without its CRI plugin then. A comment names no file."""
     text = """version = 3

@@ -65,6 +65,23 @@ def test_second_run_has_nothing_to_do_and_absent_restores_every_byte(
     assert node.plan([], state="absent")["steps"] == []
 
 
+@pytest.mark.parametrize("trust", [{}, {"ca": CA}], ids=["no CA", "CA"])
+def test_folder_that_several_files_share_goes_with_the_last(
+    machine: Callable[[str], Machine], trust: dict[str, str]
+) -> None:
+    """The first file made it, and the files go in the order of their names."""
+    node = machine("containerd-set")
+    (node.root / "etc/containerd").mkdir(parents=True)
+    before = node.tree()
+    urls = {"a.example": "http://m.example", "b.example": "https://m.example:5000"}
+    hosts = [{"host": name, "mirrors": [{"url": url}]} for name, url in urls.items()]
+    node.run(hosts)
+    hosts[1] = {"host": "b.example", "mirrors": [{"url": urls["b.example"], **trust}]}
+    node.run(hosts)
+    node.run([], state="absent")
+    assert node.tree() == before
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_no_longer_desired_goes_and_the_rest_stays(
     machine: Callable[[str], Machine], engine: str
@@ -97,18 +114,44 @@ def test_hosts_toml(machine: Callable[[str], Machine]) -> None:
             "http://second.example": {"capabilities": ["pull", "resolve"]},
         }
     }
-    assert tomllib.loads(node.text(f"{folder}/registry.example/hosts.toml")) == {
+    trust: dict[str, Any] = {
         "ca": f"{folder}/registry.example/metal-gpu.crt",
         "client": [
             [f"{folder}/registry.example/metal-gpu.{end}" for end in ("cert", "key")],
         ],
     }
-    assert tomllib.loads(node.text(f"{folder}/_default/hosts.toml")) == {
-        "server": f"{MIRROR}/v2/all",
+    asked = {"capabilities": ["pull", "resolve"], **trust}
+    found = tomllib.loads(node.text(f"{folder}/registry.example/hosts.toml"))
+    assert found == {**trust, "host": {"https://registry.example": asked}}
+    trust = {
         "ca": f"{folder}/mirror.example:5000/metal-gpu.crt",
         "header": {"Authorization": f"Basic {BASIC}"},
         "override_path": True,
     }
+    server = f"{MIRROR}/v2/all"
+    asked = {"capabilities": ["pull", "resolve"], **trust}
+    found = tomllib.loads(node.text(f"{folder}/_default/hosts.toml"))
+    assert found == {"server": server, **trust, "host": {server: asked}}
+
+
+def test_hosts_toml_has_hosts_because_containerd_1_reads_no_other(
+    machine: Callable[[str], Machine],
+) -> None:
+    """The server is a host, too, and containerd asks it twice. Several mirrors need no such row."""
+    node = machine("containerd-1.7")
+    second = {"url": "http://second.example"}
+    only = {"host": "docker.io", "fallback": False}
+    node.run([{**HUB, **only}, {**HUB, "host": "ghcr.io"}, OF_ITSELF])
+    texts = [node.text(f"/{one.relative_to(node.root)}") for one in node.root.rglob("hosts.toml")]
+    assert [len(tomllib.loads(text)["host"]) for text in texts] == [1, 1, 1]
+    node.run([{**only, "mirrors": [*HUB["mirrors"], second]}])
+    found = tomllib.loads(node.text("/etc/containerd/certs.d/docker.io/hosts.toml"))
+    assert (found["server"], [*found["host"]]) == ("http://second.example", [MIRROR])
+
+
+def test_logins_of_containerd(machine: Callable[[str], Machine]) -> None:
+    node = machine("containerd-2.4")
+    node.run([OF_NVCR, OF_ITSELF])
     logins = json.loads(node.text("/var/lib/kubelet/config.json"))
     assert logins == {"auths": {"registry.example": {"auth": BASIC}}}
 
@@ -277,3 +320,26 @@ def test_questions_to_registries(machine: Callable[[str], Machine]) -> None:
         "http://second.example/v2/": ("", True),
         "https://registry.example/v2/": ("me", False),
     }
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_mirror_that_is_named_twice_needs_its_login_once(
+    machine: Callable[[str], Machine], engine: str, *, is_first: bool
+) -> None:
+    """The questions, the files and the engines agree, in either order."""
+    login = {"host": MIRROR.removeprefix("https://"), "ca": CA, "username": "me", "password": "pw"}
+    hosts = [login, {"host": "docker.io", "mirrors": [{"url": MIRROR}]}]
+    hosts = hosts if is_first else [*reversed(hosts)]
+    node = machine(engine)
+    planned = node.run(hosts)
+    found = content.questions(hosts, planned["data"]["target"])
+    assert {one["url"] for one in found} == {f"{MIRROR}/v2/"}
+    assert all(CA.strip() in str(one["ca"]) for one in found)
+    # Docker has no login for mirrors, so it asks as nobody, too.
+    users = {str(one["username"]) for one in found}
+    assert users == ({"", "me"} if engine == "docker" else {"me"})
+    if engine.startswith("containerd"):
+        of_hub = tomllib.loads(node.text("/etc/containerd/certs.d/docker.io/hosts.toml"))
+        assert {*of_hub["host"][MIRROR]} == {"capabilities", "ca", "header"}
+    assert names(node.plan(hosts)) == []

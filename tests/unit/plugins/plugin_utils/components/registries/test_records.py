@@ -41,6 +41,9 @@ def test_places() -> None:
     assert row("containerd", "table of config_path")["value"]["2"] == target._IMAGES
     assert row("k3s", "file")["value"] == registries.REGISTRIES_YAML
     assert row("k3s", "key of docker.io in configs")["value"] == wanted.DOCKER_HUB_HOST
+    assert tuple(row("crio", "files of logins without global_auth_file")["value"]) == (
+        registries.DEFAULT_LOGINS
+    )
     assert row("kubelet", "file of logins")["value"] == registries.KUBELET_LOGIN
     for program, folder in (("docker", registries.DOCKER), ("crio", registries.CONTAINERS)):
         value = row(program, "certificates")["value"]

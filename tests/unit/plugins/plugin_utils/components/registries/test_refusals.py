@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.read.registries import DEFAULT_LOGINS
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     codes,
     merge,
@@ -106,6 +107,47 @@ def test_list_of_folders_of_the_admin_that_containerd_does_not_read(
     planned = node.plan([OF_NVCR])
     assert planned["refusals"] == []
     assert planned["data"]["target"]["folders"] == {"nvcr.io": "/srv/a/nvcr.io"}
+
+
+BOTH = "/etc/containerd/certs.d:/etc/docker/certs.d"
+IMPORTED = "/etc/containerd/conf.d"
+
+
+@pytest.mark.parametrize(
+    ("imports", "named", "expected"),
+    [
+        pytest.param(["conf.d/*.toml"], {"99-registry.toml": BOTH}, True, id="later by name"),
+        pytest.param(["conf.d/*.toml"], {"50-registry.toml": BOTH}, False, id="earlier by name"),
+        pytest.param(["conf.d/50.toml"], {"50.toml": BOTH}, True, id="after the main file"),
+        pytest.param(["conf.d/*.toml"], {"99-registry.toml": ""}, True, id="later and empty"),
+    ],
+)
+def test_imported_file_whose_folders_would_count_more_than_ours(
+    tmp_path: Path, observe: Observe, imports: list[str], named: dict[str, str], *, expected: bool
+) -> None:
+    """Without a refusal, each run writes config_path and restarts containerd."""
+    found = {f"{IMPORTED}/{name}": text for name, text in named.items()}
+    config = {"version": 3, "imports": imports, "imported_folders": found}
+    node = Machine(tmp_path, observe, "containerd-2.4")
+    folders = [one for text in named.values() for one in text.split(":") if one]
+    node._node = merge(
+        of_containerd("2.4.2", folders=folders), {"engines": {"containerd": {"config": config}}}
+    )
+    planned = node.plan([OF_NVCR])
+    assert codes(planned) == ["REGISTRY_PATHS_UNREAD"] * expected
+    assert all(next(iter(found)) in one["message"] for one in planned["refusals"])
+
+
+def test_list_of_folders_in_an_imported_file_is_named(tmp_path: Path, observe: Observe) -> None:
+    path = f"{IMPORTED}/50-site.toml"
+    config = {"imports": ["conf.d/*.toml"], "imported_folders": {path: "/srv/a:/srv/b"}}
+    node = Machine(tmp_path, observe, "containerd-2.4")
+    node._node = merge(
+        of_containerd("2.4.2", folders=["/srv/a", "/srv/b"]),
+        {"engines": {"containerd": {"config": config}}},
+    )
+    (refusal,) = node.plan([OF_NVCR])["refusals"]
+    assert f"{path} has the config_path /srv/a:/srv/b" in refusal["message"]
 
 
 def test_k0s_reads_no_folder_until_somebody_tells_it(tmp_path: Path, observe: Observe) -> None:
@@ -218,6 +260,42 @@ def test_files_of_the_admin_that_are_in_the_way(
     assert codes(node.plan(hosts)) == [code]
 
 
+@pytest.mark.parametrize("path", DEFAULT_LOGINS)
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        pytest.param('{"auths": {"quay.io": {"auth": "eA=="}}}', "quay.io", id="a login"),
+        pytest.param('{"credHelpers": {"quay.io": "pass"}}', "quay.io", id="a helper"),
+        pytest.param('{"auths": {"quay.io": {}}}', None, id="no login"),
+        pytest.param('{"auths": {"registry.example": {"auth": "eA=="}}}', None, id="ours, too"),
+        pytest.param(
+            '{"auths": {"https://index.docker.io/v1/": {"auth": "eA=="}}}', "docker.io", id="hub"
+        ),
+    ],
+)
+def test_logins_of_the_admin_that_crio_would_no_longer_read(
+    machine: Callable[[str], Machine], path: str, text: str, hidden: str | None
+) -> None:
+    node = machine("crio")
+    write(node.root, path, text, 0o600)
+    planned = node.plan([OF_ITSELF])
+    assert codes(planned) == ["REGISTRY_LOGINS_HIDDEN"] * bool(hidden)
+    assert all(f"{path} has logins of {hidden}," in one["message"] for one in planned["refusals"])
+    # CRI-O reads this file by name, and the role adds to it.
+    crio = {"engines": {"crio": {"auth_file": "/etc/crio/mine.json"}}}
+    node._node = merge(node._node, crio)
+    assert codes(node.plan([OF_ITSELF])) == []
+
+
+def test_logins_of_the_admin_stay_where_none_of_ours_is_written(
+    machine: Callable[[str], Machine],
+) -> None:
+    node = machine("crio")
+    write(node.root, DEFAULT_LOGINS[0], '{"auths": {"quay.io": {"auth": "eA=="}}}', 0o600)
+    assert codes(node.plan([HUB])) == []
+    assert codes(node.plan([{"host": "registry.example", "ca": CA}])) == []
+
+
 def test_value_that_the_admin_changes_is_theirs_from_then_on(
     machine: Callable[[str], Machine],
 ) -> None:
@@ -226,6 +304,22 @@ def test_value_that_the_admin_changes_is_theirs_from_then_on(
     path = "/etc/containerd/certs.d/nvcr.io/hosts.toml"
     write(node.root, path, node.text(path).replace(BASIC, "eA=="), 0o600)
     assert codes(node.plan([OF_NVCR])) == ["REGISTRY_TAKEN"]
+
+
+def test_file_below_a_link_is_ours_too(machine: Callable[[str], Machine]) -> None:
+    """A history is named after the real path of its file."""
+    node = machine("containerd-2.4")
+    folder = node.root / "data/kubelet"
+    folder.mkdir(parents=True)
+    link = node.root / "var/lib/kubelet"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(folder)
+    node.run([OF_ITSELF])
+    assert names(node.plan([OF_ITSELF])) == []
+    node.run([{**OF_ITSELF, "password": "new"}])
+    planned = node.run([{"host": "registry.example", "ca": CA}])
+    assert "/var/lib/kubelet/config.json" in planned["data"]["restore"]
+    assert [*folder.iterdir()] == []
 
 
 def test_another_ca_is_written(machine: Callable[[str], Machine]) -> None:
@@ -246,18 +340,6 @@ def test_engine_that_is_not_there_yet(machine: Callable[[str], Machine], engine:
     planned = node.run(WANTED[engine], engine=kind)
     assert names(planned) == expected
     assert planned["data"]["asks"] is False
-
-
-def test_run_that_stopped_before_the_restart(machine: Callable[[str], Machine]) -> None:
-    node = machine("containerd-1.7")
-    node.run([OF_NVCR])
-    path = node.plan([OF_NVCR], state="absent")["data"]["restore"]
-    (config,) = [one for one in path if one.startswith("/etc/containerd/") and "certs.d" not in one]
-    unread = {"engines": {"containerd": {"changed_since_start": [config]}}}
-    node._node = merge(node._node, unread)
-    planned = node.plan([OF_NVCR])
-    assert names(planned) == ["Restart containerd"]
-    assert planned["data"]["change"] == {"path": config, "actor": "metal.gpu.registries"}
 
 
 def test_mirrors_that_are_also_a_flag_of_docker(machine: Callable[[str], Machine]) -> None:

@@ -50,6 +50,19 @@ URL = "https://mirror.example"
             "http://",
             id="login without TLS",
         ),
+        pytest.param(
+            [{"host": "nvcr.io", "mirrors": [{"url": "HTTP://m", "ca": PEM}]}],
+            "http://",
+            id="HTTP",
+        ),
+        pytest.param(
+            [
+                {"host": "nvcr.io", "mirrors": [{"url": URL, "username": "a", "password": SECRET}]},
+                {"host": "quay.io", "mirrors": [{"url": URL.replace("https", "http")}]},
+            ],
+            "a login or a certificate, and http://",
+            id="login elsewhere",
+        ),
         pytest.param([{"host": "nvcr.io", "username": "me"}], "only one of", id="no password"),
         pytest.param([{"host": "nvcr.io", "password": SECRET}], "only one of", id="no username"),
         pytest.param(
@@ -110,3 +123,22 @@ def test_addresses(url: str, expected: str, api: str) -> None:
     assert problems == ()
     assert (registry.mirrors[0].url, registry.mirrors[0].api) == (expected, api)
     assert registry.fallback
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_host_that_is_named_twice_has_its_login_once(*, is_first: bool) -> None:
+    """Engines know certificates and logins by the host, so no mention of it may have less."""
+    told = {"ca": PEM, "username": "me", "password": SECRET}
+    bare = {"host": "ghcr.io", "mirrors": [{"url": f"{URL}/ghcr"}]}
+    for of_login in (
+        {"host": "nvcr.io", "mirrors": [{"url": f"{URL}/ngc", **told}]},
+        {"host": "mirror.example", **told},
+    ):
+        value = [of_login, bare] if is_first else [bare, of_login]
+        registries, problems = read([*value, {"host": "quay.io"}])
+        assert problems == ()
+        (mirror,) = next(one for one in registries if one.host == "ghcr.io").mirrors
+        assert mirror.trust[0] == PEM
+        assert mirror.trust[3:] == ("me", SECRET)
+        assert mirror.is_bare
+        assert not registries[2].trust.has_login
