@@ -765,8 +765,9 @@ REGISTRY_LOGIN_MISSING (failure): {what} needs a login, and there is none: {erro
 Remedy: set username and password in registries_hosts, or give the pod a pull secret
 
 REGISTRY_TOKEN_ONLY (failure): {what} accepts the login only at its service of tokens; containerd
-  sends the login of a mirror in a header, and asks for no token
-Remedy: allow pulls without a login at the mirror, or allow Basic authentication there
+  before 2.1 sends the login of a mirror in a header, and asks for no token
+Remedy: allow pulls without a login at the mirror, or allow Basic authentication there, or upgrade
+  containerd to 2.1 or later
 
 IMAGE_PLATFORM_MISSING (failure): {what} has no image for the architecture of the node: {error}
 Remedy: copy the image for all architectures to the registry (`skopeo copy --all`), or set {setting}

@@ -13,6 +13,7 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pull_causes import of_pull
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.probe import registry_request
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
     containerd,
     registries,
@@ -39,6 +40,8 @@ def test_places() -> None:
     lists = row("containerd", "several folders in config_path")
     assert lists["since"] == ".".join(map(str, (*containerd._TRANSFERS, 0)))
     assert row("containerd", "table of config_path")["value"]["2"] == target._IMAGES
+    tokens = row("containerd", "login in the header of a mirror that wants a token")
+    assert tokens["since"] == ".".join(map(str, (*target.ASKS_FOR_TOKENS, 0)))
     assert row("k3s", "file")["value"] == registries.REGISTRIES_YAML
     assert row("k3s", "key of docker.io in configs")["value"] == wanted.DOCKER_HUB_HOST
     assert row("kubelet", "file of logins")["value"] == registries.KUBELET_LOGIN
@@ -47,6 +50,12 @@ def test_places() -> None:
         assert value["folder"] == folder
         names = zip(("ca", "certificate", "key"), registries.OWN, strict=True)
         assert all(name.endswith(value[kind]) for kind, name in names)
+
+
+def test_redirects() -> None:
+    found = row("go", "redirects")["value"]
+    assert found["statuses"] == [*registry_request.REDIRECTS]
+    assert found["most"] == registry_request.MOST_REDIRECTS
 
 
 def test_names_of_folders() -> None:

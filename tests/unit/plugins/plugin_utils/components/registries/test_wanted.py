@@ -65,6 +65,20 @@ URL = "https://mirror.example"
             "client_key that is no PEM",
             id="certificate as key",
         ),
+        *(
+            pytest.param(
+                [{"host": "nvcr.io", "client_certificate": PEM, "client_key": key}],
+                "client_key with a passphrase",
+                id=name,
+            )
+            for name, key in (
+                ("encrypted key", KEY.replace("EC PRIVATE", "ENCRYPTED PRIVATE")),
+                (
+                    "encrypted key, older form",
+                    KEY.replace("MIIB", "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nMIIB"),
+                ),
+            )
+        ),
         pytest.param([{"host": "*"}], "no mirrors", id="all without mirrors"),
         pytest.param(
             [{"host": "*", "mirrors": [{"url": URL}], "ca": PEM}], "a login or", id="CA of all"
