@@ -1450,6 +1450,12 @@ gpu_node:
             storage_driver:
               description: Its storage driver, or the name of its snapshotter. V(null) if unknown.
               type: str
+            mirrors:
+              description: >-
+                Mirrors of C(docker.io) that the running engine uses, without a slash at their end.
+                V(null) if unknown.
+              type: list
+              elements: str
             containers:
               description: >-
                 Running containers, with C(id) and C(name). The kubelet created those that are
@@ -1699,6 +1705,7 @@ gpu_node:
           live_restore: false
           data_root: /var/lib/docker
           storage_driver: overlay2
+          mirrors: []
           containers:
             - id: 8d3f7a1c2b4e
               name: registry

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,6 +141,56 @@ def test_what_the_pods_of_verify_ask_for() -> None:
     assert render("__verify_listed") == ["mps"]
     assert render("__verify_renamed") == {"renamed": "example.com/h100"}
     assert render("__verify_split") == {"split": 2, "whole": None}
+
+
+MIRRORS = {"default_runtime": "runc", "runtimes": [], "mirrors": ["https://a.example"]}
+
+
+@pytest.mark.parametrize(
+    ("expected", "reported", "has_applied"),
+    [
+        pytest.param(
+            {"default_runtime": "nvidia", "runtimes": ["nvidia"]},
+            ["nvidia", {"nvidia": {"path": "x"}, "runc": {}}, {"Mirrors": []}],
+            True,
+            id="runtimes",
+        ),
+        pytest.param(
+            {"default_runtime": "runc", "runtimes": ["nvidia"]},
+            ["runc", {"runc": {}}, None],
+            False,
+            id="other runtimes",
+        ),
+        pytest.param(
+            MIRRORS,
+            ["runc", {"runc": {}}, {"Mirrors": ["https://b.example/", "https://a.example/"]}],
+            True,
+            id="mirrors",
+        ),
+        pytest.param(
+            MIRRORS,
+            ["runc", {"runc": {}}, {"Mirrors": []}],
+            False,
+            id="a reload that Docker has discarded",
+        ),
+    ],
+)
+def test_docker_has_applied_a_change(
+    expected: dict[str, Any], reported: list[Any], has_applied: bool
+) -> None:
+    trust = getattr(template, "trust_as_template", str)
+    templar = template.Templar(loader=DataLoader())
+    text = (ROOT / "roles/docker_ce/vars/main.yml").read_text().replace("!unsafe", "")
+    templar.available_variables = {
+        **{
+            name: trust(value)
+            for name, value in yaml.safe_load(text).items()
+            if name.startswith("__docker_ce_") and isinstance(value, str)
+        },
+        "docker_ce_expected": expected,
+        "docker_ce_info": {"stdout": json.dumps(reported)},
+    }
+    assert templar.template(trust("{{ __docker_ce_has_applied }}")) is has_applied
 
 
 def test_an_engine_is_called_by_the_path_that_was_observed() -> None:

@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.tests.unit.support.carry_out import write
 from ansible_collections.metal.gpu.tests.unit.support.registry_machine import (
     BASIC,
     CA,
+    DAEMON_JSON,
     HUB,
     K3S,
     KEY,
@@ -258,6 +259,45 @@ def test_run_that_stopped_before_the_restart(machine: Callable[[str], Machine]) 
     planned = node.plan([OF_NVCR])
     assert names(planned) == ["Restart containerd"]
     assert planned["data"]["change"] == {"path": config, "actor": "metal.gpu.registries"}
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_run_that_stopped_before_docker_was_reloaded(
+    machine: Callable[[str], Machine], is_edited: bool
+) -> None:
+    """`docker info` has the mirrors in use. An edit of somebody else may not be meant for now."""
+    node = machine("docker")
+    node.run([HUB])
+    node.mirrors = []
+    if is_edited:
+        write(node.root, DAEMON_JSON, f'{{"debug": true, {node.text(DAEMON_JSON).strip()[1:]}')
+    planned = node.plan([HUB])
+    assert names(planned) == ([] if is_edited else ["Reload Docker"])
+    due = [one["code"] for one in planned["notices"]]
+    assert due == (["REGISTRIES_RESTART_DUE"] if is_edited else [])
+    if not is_edited:
+        assert f"does not use {MIRROR} yet" in planned["steps"][0]["reason"]
+        assert planned["data"]["change"] == {"path": DAEMON_JSON, "actor": "metal.gpu.registries"}
+    assert planned["data"]["expected"]["mirrors"] == [MIRROR]
+    node.mirrors = [MIRROR]
+    assert (names(node.plan([HUB])), node.plan([HUB])["notices"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("engine", "hosts"), [("docker", [HUB]), ("containerd-1.7", [OF_NVCR]), ("crio", [OF_NVCR])]
+)
+def test_engine_that_the_admin_has_stopped_stays_so(
+    machine: Callable[[str], Machine], engine: str, hosts: list[Any]
+) -> None:
+    node = machine(engine)
+    assert {"reload", "restart", "restart_crio"} & {
+        one["slug"] for one in node.plan(hosts)["steps"]
+    }
+    name = engine.partition("-")[0]
+    node._node = merge(node._node, {"engines": {name: {"running": False}}})
+    planned = node.plan(hosts)
+    assert planned["steps"]
+    assert not {"reload", "restart", "restart_crio"} & {one["slug"] for one in planned["steps"]}
 
 
 def test_mirrors_that_are_also_a_flag_of_docker(machine: Callable[[str], Machine]) -> None:
