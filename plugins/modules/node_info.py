@@ -2095,6 +2095,10 @@ gpu_node:
         certificates:
           description: Hashes of the certificates and keys that the role has written, by path.
           type: dict
+        exposed:
+          description: Keys of these that others than root can read.
+          type: list
+          elements: str
         created:
           description: Folders that the role has made for them.
           type: list
@@ -2112,6 +2116,7 @@ gpu_node:
       sample:
         files: {}
         certificates: {}
+        exposed: []
         created: []
         folders:
           /etc/containerd: [certs.d, config.toml]

@@ -480,6 +480,7 @@ def test_a_gpu_node(observe, tmp_path):
         "registries": {
             "files": {},
             "certificates": {},
+            "exposed": [],
             "created": [],
             "folders": {"/etc/containerd": []},
             "unread": [],

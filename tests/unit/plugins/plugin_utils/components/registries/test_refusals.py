@@ -237,6 +237,26 @@ def test_another_ca_is_written(machine: Callable[[str], Machine]) -> None:
     assert "MIIBnew" in node.text("/etc/containerd/certs.d/mirror.example:5000/metal-gpu.crt")
 
 
+@pytest.mark.parametrize("engine", ["docker", "containerd-2.4", "crio", "k3s"])
+def test_key_that_others_can_read_is_written_again(
+    machine: Callable[[str], Machine], engine: str
+) -> None:
+    node = machine(engine)
+    node.run([OF_ITSELF])
+    (key,) = [one for one in node.root.rglob("metal-gpu.key")]
+    assert [oct(one.stat().st_mode & 0o777) for one in sorted(key.parent.glob("metal-gpu.*"))] == [
+        "0o644",
+        "0o644",
+        "0o600",
+    ]
+    key.chmod(0o644)
+    (step,) = node.plan([OF_ITSELF])["steps"]
+    assert step["slug"] == "certificates"
+    assert f"others can read /{key.relative_to(node.root)}" in step["reason"]
+    node.run([OF_ITSELF])
+    assert names(node.plan([OF_ITSELF])) == []
+
+
 def test_engine_that_is_not_there_yet(machine: Callable[[str], Machine]) -> None:
     node = machine("containerd-2.4")
     node._node = merge(node._node, {"engines": {"containerd": {"installed": False}}})
