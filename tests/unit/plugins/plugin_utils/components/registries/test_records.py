@@ -80,10 +80,33 @@ def test_words_of_engines(one: dict[str, str]) -> None:
         "dial tcp 10.0.0.1:443: connect: connection refused",
         "nvcr.io/nvidia/cuda:13: not found",
         "ErrImageNeverPull",
+        'Get "https://nvcr.io/v2/": proxyconnect tcp: 407 Proxy Authentication Required',
+        'failed to fetch anonymous token: Get "https://a.example:4013/token": dial tcp: timeout',
+        "failed to fetch oauth token: unexpected status from POST request to https://a.example/token:"
+        " 429 Too Many Requests: id 4031",
     ],
 )
 def test_words_that_the_caller_quotes(text: str) -> None:
     assert of_pull(text, "nvcr.io/nvidia/cuda:13", "verify_compute_image") is None
+
+
+@pytest.mark.parametrize(
+    ("image", "code"),
+    [
+        ("nvidia/cudaa:13", None),
+        ("busyboxx", None),
+        ("docker.io/nvidia/cudaa:13", None),
+        ("nvcr.io/nvidia/cuda:13", "REGISTRY_LOGIN_MISSING"),
+        ("localhost/x", "REGISTRY_LOGIN_MISSING"),
+        ("mirror:5000/x", "REGISTRY_LOGIN_MISSING"),
+    ],
+)
+@pytest.mark.parametrize("text", [one["text"] for one in RECORD["words"] if one.get("hub")])
+def test_docker_hub_answers_a_wrong_name_as_other_registries_a_missing_login(
+    text: str, image: str, code: str | None
+) -> None:
+    cause = of_pull(text, image, "verify_smoke_image")
+    assert (cause and cause.code) == code
 
 
 def test_image_for_another_architecture_and_image_that_was_changed() -> None:

@@ -243,7 +243,7 @@ def test_key_that_others_can_read_is_written_again(
 ) -> None:
     node = machine(engine)
     node.run([OF_ITSELF])
-    (key,) = [one for one in node.root.rglob("metal-gpu.key")]
+    (key,) = node.root.rglob("metal-gpu.key")
     assert [oct(one.stat().st_mode & 0o777) for one in sorted(key.parent.glob("metal-gpu.*"))] == [
         "0o644",
         "0o644",
