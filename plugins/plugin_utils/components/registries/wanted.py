@@ -183,7 +183,7 @@ def _wrong_mirrors(place: str, entry: Mapping[str, object]) -> Iterator[Problem]
         if not _is_address(mirror.get("url")):
             expected = "http:// or https:// with a host, and no login, query or fragment"
             yield Problem(f"{where} has no valid url", expected)
-        elif str(mirror["url"]).startswith("http://") and any(map(mirror.get, _LOGIN)):
+        elif urlsplit(str(mirror["url"])).scheme == "http" and any(map(mirror.get, _LOGIN)):
             expected = "https://, because a login over http:// can be read on its way"
             yield Problem(f"{where} has a login or a certificate and http://", expected)
 

@@ -40,15 +40,13 @@ URL = "https://mirror.example"
                 *("https://mirror.example?x=1", "https://mirror.example:99999", "https://"),
             )
         ),
-        pytest.param(
-            [
-                {
-                    "host": "nvcr.io",
-                    "mirrors": [{"url": "http://m", "username": "a", "password": "b"}],
-                }
-            ],
-            "http://",
-            id="login without TLS",
+        *(
+            pytest.param(
+                [{"host": "nvcr.io", "mirrors": [{"url": url, "username": "a", "password": "b"}]}],
+                "http://",
+                id=f"login without TLS, {url}",
+            )
+            for url in ("http://m", "HTTP://m")
         ),
         pytest.param([{"host": "nvcr.io", "username": "me"}], "only one of", id="no password"),
         pytest.param([{"host": "nvcr.io", "password": SECRET}], "only one of", id="no username"),
