@@ -50,8 +50,8 @@ _WORDS = (
         r"|(?<!proxy )authentication required",
     ),
 )
-# Registries also say so about an image that does not exist. Docker Hub has public images, so there a
-# wrong name is likely.
+# Registries also say so about an image that does not exist. Docker Hub has public images, so a
+# wrong name is likely there.
 _DENIED = re.compile(r"pull access denied|insufficient_scope", re.IGNORECASE)
 _DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
 _CAUSES = tuple((code, re.compile(words, re.DOTALL)) for code, words in _WORDS)
