@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,36 +146,31 @@ MIRRORS = {"default_runtime": "runc", "runtimes": [], "mirrors": ["https://a.exa
 
 
 @pytest.mark.parametrize(
-    ("expected", "reported", "has_applied"),
+    ("expected", "lines", "has_applied"),
     [
         pytest.param(
             {"default_runtime": "nvidia", "runtimes": ["nvidia"]},
-            ["nvidia", {"nvidia": {"path": "x"}, "runc": {}}, {"Mirrors": []}],
+            ["nvidia nvidia runc", "[]"],
             True,
             id="runtimes",
         ),
         pytest.param(
             {"default_runtime": "runc", "runtimes": ["nvidia"]},
-            ["runc", {"runc": {}}, None],
+            ["runc runc", "null"],
             False,
             id="other runtimes",
         ),
         pytest.param(
             MIRRORS,
-            ["runc", {"runc": {}}, {"Mirrors": ["https://b.example/", "https://a.example/"]}],
+            ["runc runc", '["https://b.example/","https://a.example/"]'],
             True,
             id="mirrors",
         ),
-        pytest.param(
-            MIRRORS,
-            ["runc", {"runc": {}}, {"Mirrors": []}],
-            False,
-            id="a reload that Docker has discarded",
-        ),
+        pytest.param(MIRRORS, ["runc runc", "[]"], False, id="a reload that Docker has discarded"),
     ],
 )
 def test_docker_has_applied_a_change(
-    expected: dict[str, Any], reported: list[Any], has_applied: bool
+    expected: dict[str, Any], lines: list[str], has_applied: bool
 ) -> None:
     trust = getattr(template, "trust_as_template", str)
     templar = template.Templar(loader=DataLoader())
@@ -188,7 +182,7 @@ def test_docker_has_applied_a_change(
             if name.startswith("__docker_ce_") and isinstance(value, str)
         },
         "docker_ce_expected": expected,
-        "docker_ce_info": {"stdout": json.dumps(reported)},
+        "docker_ce_info": {"stdout_lines": lines},
     }
     assert templar.template(trust("{{ __docker_ce_has_applied }}")) is has_applied
 
