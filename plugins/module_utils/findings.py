@@ -771,8 +771,9 @@ Remedy: set username and password in registries_hosts, or give the pod a pull se
   also say this of an image that they do not have, so check its name
 
 REGISTRY_TOKEN_ONLY (failure): {what} accepts the login only at its service of tokens; containerd
-  sends the login of a mirror in a header, and asks for no token
-Remedy: allow pulls without a login at the mirror, or allow Basic authentication there
+  before 2.1 sends the login of a mirror in a header, and asks for no token
+Remedy: allow pulls without a login at the mirror, or allow Basic authentication there, or upgrade
+  containerd to 2.1 or later
 
 IMAGE_PLATFORM_MISSING (failure): the image {what} does not exist for the architecture of the
   node: {error}

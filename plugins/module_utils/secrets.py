@@ -14,7 +14,7 @@ apt_auth.conf(5)
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 HIDDEN = "***"
 
@@ -107,6 +107,18 @@ _FORMS = tuple(
         rf"(?P<after>[ \t]*(?:,|{_TO_NEXT})[ \t]*{_NAME}(?![\w.-]))",
     )
 )
+# The headers of hosts.toml have names of any kind, and logins as their values: a table, an inline
+# table, also as in Docker's config.json, and a key with dots.
+_QUOTED = r"\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'"
+_HEADERS = re.compile(
+    r"(?P<table>^[ \t+-]*\[[^\n]{0,400}?headers?[\"']?[ \t]*\][ \t]*(?:#[^\n]*)?\r?$)"
+    r"|(?:(?<![\w-])|Http)[Hh]eaders?[\"']?[ \t]*[=:][ \t]*(?=\{)"
+    rf"|(?<![\w-])headers?[\"']?[ \t]*\.[ \t]*(?:{_QUOTED}|[\w-]+)[ \t]*=[ \t]*",
+    re.MULTILINE,
+)
+_NEXT = re.compile(rf"^[ \t+-]*(?:(?P<table>\[)|(?:{_QUOTED}|[\w-]+)[ \t]*=[ \t]*)", re.MULTILINE)
+_HEADER_LIST = re.compile(rf"(?P<open>\[)(?:{_QUOTED}|[^\]\"'])*")
+_HEADER_TABLE = re.compile(rf"(?P<open>\{{)(?:{_QUOTED}|[^{{}}\"'])*")
 _CURL = re.compile(r"\bcurl\b(?:\\\r?\n|[^\n])*")
 _CURL_USER = re.compile(
     r"(?P<before>[\s\"'](?:-[A-Za-z]{0,12}[uU]|--(?:proxy-)?user)(?:\\*[\"'],?)?[\s=]*"
@@ -122,9 +134,39 @@ def redact(text: str) -> str:
     for form in _FORMS:
         text = form.sub(rf"\g<before>{HIDDEN}\g<after>", text)
     text = _CURL.sub(lambda curl: _CURL_USER.sub(rf"\g<before>{HIDDEN}", curl[0]), text)
+    text = _hide(text, _header_values(text)) if "eader" in text else text
     parts, done = [], 0
     while (key := _KEY.search(text, done)) is not None:
         start, end = _value(text, key)
+        parts += [text[done:start], HIDDEN if text[start:end].strip() else text[start:end]]
+        done = end
+    return "".join((*parts, text[done:]))
+
+
+def _header_values(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each value below `header`."""
+    done = 0
+    while (found := _HEADERS.search(text, done)) is not None:
+        done = found.end()
+        if not found["table"]:
+            start, done = _header_value(text, done)
+            yield start, done
+            continue
+        while (key := _NEXT.search(text, done)) is not None and not key["table"]:
+            start, done = _header_value(text, key.end())
+            yield start, done
+
+
+def _header_value(text: str, start: int) -> tuple[int, int]:
+    for form in (*_STRINGS, _HEADER_LIST, _HEADER_TABLE):
+        if (match := form.match(text, start)) is not None:
+            return match.end("open"), match.end()
+    return start, start  # containerd takes no other values
+
+
+def _hide(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    parts, done = [], 0
+    for start, end in spans:
         parts += [text[done:start], HIDDEN if text[start:end].strip() else text[start:end]]
         done = end
     return "".join((*parts, text[done:]))

@@ -1455,6 +1455,12 @@ gpu_node:
             storage_driver:
               description: Its storage driver, or the name of its snapshotter. V(null) if unknown.
               type: str
+            mirrors:
+              description: >-
+                Mirrors of C(docker.io) that the running engine uses, without a slash at their end.
+                V(null) if unknown.
+              type: list
+              elements: str
             containers:
               description: >-
                 Running containers, with C(id) and C(name). The kubelet created those that are
@@ -1705,6 +1711,7 @@ gpu_node:
           live_restore: false
           data_root: /var/lib/docker
           storage_driver: overlay2
+          mirrors: []
           containers:
             - id: 8d3f7a1c2b4e
               name: registry
@@ -2094,6 +2101,10 @@ gpu_node:
         certificates:
           description: Hashes of the certificates and keys that the role has written, by path.
           type: dict
+        exposed:
+          description: Keys of these that others than root can read.
+          type: list
+          elements: str
         created:
           description: Folders that the role has made for them.
           type: list
@@ -2111,6 +2122,7 @@ gpu_node:
       sample:
         files: {}
         certificates: {}
+        exposed: []
         created: []
         folders:
           /etc/containerd: [certs.d, config.toml]

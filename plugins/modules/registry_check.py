@@ -68,7 +68,7 @@ options:
         type: str
         default: ""
       basic_only:
-        description: Whether the engine sends the login in a header, and asks for no token.
+        description: Whether the engine sends the login in a header, and asks for no token with it.
         type: bool
         default: false
   host:
@@ -76,7 +76,7 @@ options:
     type: str
     required: true
   timeout:
-    description: Seconds that each connection may take.
+    description: Seconds to wait for each answer. A question takes three times as long at most.
     type: int
     default: 10
 """

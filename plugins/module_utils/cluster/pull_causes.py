@@ -15,6 +15,8 @@ import re
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause, quote
 
+# The status of the answer itself: other numbers of an error can have the same digits.
+_STATUS = r"unexpected status(?: from \w+ request to \S+|:) 40[13]\b"
 # The first one that matches counts. An error can have several: a certificate that has expired is
 # also not verified, and a refused login also ends in 401.
 _WORDS = (
@@ -38,23 +40,35 @@ _WORDS = (
     ),
     (
         "REGISTRY_LOGIN_REFUSED",
-        r"(?i)failed to fetch oauth token: .*40[13]|invalid username/password"
+        rf"(?i)failed to fetch oauth token: {_STATUS}|invalid username/password"
         r"|incorrect username or password|tls: (?:bad certificate|certificate required)"
         r"|(?<!token: )unexpected status from \w+ request to \S+ 401 unauthorized",
     ),
     (
         "REGISTRY_LOGIN_MISSING",
-        r"(?i)failed to fetch anonymous token: .*40[13]|no basic auth credentials"
-        r"|pull access denied|insufficient_scope|authentication required",
+        rf"(?i)failed to fetch anonymous token: {_STATUS}|no basic auth credentials"
+        r"|(?<!proxy )authentication required",
     ),
 )
+# Registries also say so about an image that does not exist. Docker Hub has public images, so a
+# wrong name is likely there.
+_DENIED = re.compile(r"pull access denied|insufficient_scope", re.IGNORECASE)
+_DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
 _CAUSES = tuple((code, re.compile(words, re.DOTALL)) for code, words in _WORDS)
 
 
 def of_pull(error: str, image: str, setting: str) -> Cause | None:
     """Return why the node cannot pull an image; None if the words have no known reason."""
     code = next((code for code, words in _CAUSES if words.search(error)), None)
+    if code is None and _DENIED.search(error) and not _is_of_docker_hub(image):
+        code = "REGISTRY_LOGIN_MISSING"
     if code is None:
         return None
     what = image if code.startswith("IMAGE_") else f"the registry of {image}"
     return Cause(code, {"what": what, "issuer": "", "error": quote(error), "setting": setting})
+
+
+def _is_of_docker_hub(image: str) -> bool:
+    host, slash, _rest = image.partition("/")
+    is_host = bool(slash) and ("." in host or ":" in host or host == "localhost")
+    return not is_host or host in _DOCKER_HUB

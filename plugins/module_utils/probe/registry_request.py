@@ -4,28 +4,37 @@
 """Ask a registry from a node, as a container engine does. `ask` does I/O.
 
 A client certificate goes through a file that only root reads, because Python's ssl takes no text.
+The file is gone before the first connection.
+
+Source: tests/recorded/registries.yml
 """
 
 from __future__ import annotations
 
 import base64
+import concurrent.futures
 import http.client
 import os
 import socket
 import ssl
 import tempfile
-from contextlib import contextmanager
+import threading
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode, urljoin, urlsplit
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import registry_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from urllib.parse import SplitResult
 
     from ansible_collections.metal.gpu.plugins.module_utils.read.registry_answer import Problem
 
-_LONGEST = 65536  # bytes of an answer that are read
+REDIRECTS = (301, 302, 303, 307, 308)
+MOST_REDIRECTS = 10
+# A question has several connections, and a server can send each byte just before the limit. So the
+# whole question has a limit, too: so many times that of a connection.
+_LIMITS = 3
+_TOO_LATE = "no answer within the time limit"
 # The name is in Python 3.10 and later. Source: X509_V_FLAG_PARTIAL_CHAIN of OpenSSL.
 _PARTIAL_CHAIN = 0x80000
 
@@ -45,31 +54,71 @@ class Question(NamedTuple):
 class _Answer(NamedTuple):
     status: int
     challenge: str
+    location: str
+    url: str  # which has answered, after redirects
+
+
+class _Unusable(Exception):
+    """A text of the variable that ssl cannot use."""
+
+
+class _Unanswered(Exception):
+    """A connection that has failed: to which address, and why."""
+
+    def __init__(self, url: str, error: Exception) -> None:
+        super().__init__(url)
+        self.url, self.error = url, error
 
 
 def ask(question: Question, timeout_s: float) -> Problem | None:
-    """Return why an engine cannot use a registry; None if it can. Each connection has the limit."""
+    """Return why an engine cannot use a registry; None if it can.
+
+    Each answer has the limit of time, and the whole question three times that.
+    """
     try:
-        with _context(question) as context:
-            return _ask(question, context, timeout_s)
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        issuer = _issuer(question.url, timeout_s) if isinstance(error, ssl.SSLError) else ""
-        return registry_answer.of_connection(_words(error), issuer)
+        context = _context(question)
+    except _Unusable as error:
+        return registry_answer.of_variable(str(error))
+    answer: concurrent.futures.Future[Problem | None] = concurrent.futures.Future()
+
+    def wait() -> None:
+        try:
+            answer.set_result(_answer(question, context, timeout_s))
+        except Exception as error:  # for the thread that waits
+            answer.set_exception(error)
+
+    # Nothing of Python stops a connection from outside. The thread ends with the module.
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        return answer.result(_LIMITS * timeout_s)
+    except concurrent.futures.TimeoutError:
+        return registry_answer.of_connection(_TOO_LATE)
+
+
+def _answer(question: Question, context: ssl.SSLContext, timeout_s: float) -> Problem | None:
+    try:
+        return _ask(question, context, timeout_s)
+    except _Unanswered as failed:
+        issuer = _issuer(failed.url, timeout_s) if isinstance(failed.error, ssl.SSLError) else ""
+        words, server = _words(failed.error), urlsplit(failed.url).netloc
+        is_elsewhere = server != urlsplit(question.url).netloc
+        text = f"it sends the node to {server}: {words}" if is_elsewhere else words
+        return registry_answer.of_connection(text, issuer)
+    except ValueError as error:  # an address that it names
+        return registry_answer.of_connection(_words(error))
 
 
 def _ask(question: Question, context: ssl.SSLContext, timeout_s: float) -> Problem | None:
     login = _login(question)
-    answer = _get(question.url, context, timeout_s, login)
+    answer = _follow(question.url, context, timeout_s, login)
     challenge = registry_answer.parse_challenge(answer.challenge)
     has_token = False
     if answer.status == 401 and challenge.scheme == "bearer" and login:
-        realm = urlsplit(challenge.realm)
+        realm = urlsplit(urljoin(answer.url, challenge.realm))
         query = urlencode({"service": challenge.service, "account": question.username})
         address = realm._replace(query="&".join(filter(None, (realm.query, query)))).geturl()
-        # Only its own server gets the trust of a registry; a service elsewhere has a public one.
-        is_own = realm.hostname == urlsplit(question.url).hostname
-        trusted = context if is_own else _trust()
-        token = _get(address, trusted, timeout_s, login)
+        # The engines trust the service of tokens by the CA of its registry, whatever its name is.
+        token = _follow(address, context, timeout_s, login)
         has_token = token.status < 300
     return registry_answer.of_answer(
         answer.status,
@@ -80,6 +129,20 @@ def _ask(question: Question, context: ssl.SSLContext, timeout_s: float) -> Probl
     )
 
 
+def _follow(url: str, context: ssl.SSLContext, timeout_s: float, login: str) -> _Answer:
+    """Ask, and follow redirects as Go does: another host gets no login."""
+    first = urlsplit(url).hostname or ""
+    for _number in range(MOST_REDIRECTS):
+        answer = _get(url, context, timeout_s, login)
+        if answer.status not in REDIRECTS or not answer.location:
+            return answer
+        url = urljoin(url, answer.location)
+        host = urlsplit(url).hostname or ""
+        if host != first and not host.endswith(f".{first}"):
+            login = ""
+    raise _Unanswered(url, ValueError(f"it redirects more than {MOST_REDIRECTS} times"))
+
+
 def _login(question: Question) -> str:
     if not question.username:
         return ""
@@ -88,27 +151,37 @@ def _login(question: Question) -> str:
 
 
 def _get(url: str, context: ssl.SSLContext, timeout_s: float, login: str) -> _Answer:
-    address = urlsplit(url)
+    """Return the head of an answer; the body says nothing more. Raises _Unanswered."""
+    try:
+        address = urlsplit(url)
+        connection = _connection(address, context, timeout_s, login)
+        try:
+            path = address.path or "/"
+            headers = {"Authorization": login} if login else {}
+            target = f"{path}?{address.query}" if address.query else path
+            connection.request("GET", target, headers=headers)
+            response = connection.getresponse()
+            challenge = response.getheader("WWW-Authenticate") or ""
+            return _Answer(response.status, challenge, response.getheader("Location") or "", url)
+        finally:
+            connection.close()
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise _Unanswered(url, error) from error
+
+
+def _connection(
+    address: SplitResult, context: ssl.SSLContext, timeout_s: float, login: str
+) -> http.client.HTTPConnection:
     host = address.hostname or ""
-    connection: http.client.HTTPConnection
+    if not host or address.scheme not in ("http", "https"):
+        raise ValueError(f"{address.geturl()} is no address of a server")
     if address.scheme == "https":
-        connection = http.client.HTTPSConnection(
+        return http.client.HTTPSConnection(
             host, address.port or 443, timeout=timeout_s, context=context
         )
-    elif login:
-        raise ValueError(f"{address.scheme}://{address.netloc} would show the login on its way")
-    else:
-        connection = http.client.HTTPConnection(host, address.port or 80, timeout=timeout_s)
-    try:
-        path = address.path or "/"
-        headers = {"Authorization": login} if login else {}
-        target = f"{path}?{address.query}" if address.query else path
-        connection.request("GET", target, headers=headers)
-        response = connection.getresponse()
-        response.read(_LONGEST)
-        return _Answer(response.status, response.getheader("WWW-Authenticate") or "")
-    finally:
-        connection.close()
+    if login:
+        raise ValueError(f"http://{address.netloc} would show the login on its way")
+    return http.client.HTTPConnection(host, address.port or 80, timeout=timeout_s)
 
 
 def _trust() -> ssl.SSLContext:
@@ -124,27 +197,33 @@ def _trust() -> ssl.SSLContext:
     return context
 
 
-@contextmanager
-def _context(question: Question) -> Iterator[ssl.SSLContext]:
+def _context(question: Question) -> ssl.SSLContext:
+    """Return whom to trust and who we are. Raises _Unusable."""
     context = _trust()
     if question.ca:
-        context.load_verify_locations(cadata=question.ca)
+        try:
+            context.load_verify_locations(cadata=question.ca)
+        except (OSError, ValueError) as error:
+            raise _Unusable(f"the ca for {question.url} is no certificate: {error}") from error
     if not question.certificate:
-        yield context
-        return
+        return context
     descriptor, path = tempfile.mkstemp(prefix="metal-gpu-")  # with mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(f"{question.certificate}\n{question.key}\n")
-        context.load_cert_chain(path)
-        yield context
+        # Without a password, OpenSSL asks for one at the terminal.
+        context.load_cert_chain(path, password="")
+    except (OSError, ValueError) as error:
+        what = f"the client_certificate with its client_key for {question.url}"
+        raise _Unusable(f"{what} is unusable: {error}") from error
     finally:
         os.unlink(path)
+    return context
 
 
 def _words(error: BaseException) -> str:
     if isinstance(error, (socket.timeout, TimeoutError)):
-        return "no answer within the time limit"
+        return _TOO_LATE
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
     text = getattr(error, "strerror", None) or str(error)

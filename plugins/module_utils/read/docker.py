@@ -11,7 +11,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import flag, sections, text, texts
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
+    flag,
+    section,
+    sections,
+    text,
+    texts,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 
@@ -175,6 +181,17 @@ def data_root(
 def storage_driver(document: Mapping[str, object], info: Mapping[str, object] | None) -> str | None:
     """Return the storage driver of the running engine, else the one of the file; None: unknown."""
     return text(info, "Driver") or text(document, "storage-driver") or None
+
+
+def mirrors(info: Mapping[str, object] | None) -> list[str] | None:
+    """Return the mirrors of docker.io that the running engine uses; None: unknown.
+
+    Docker adds a slash at their end.
+    """
+    found = section(info, "RegistryConfig").get("Mirrors")
+    if not isinstance(found, list):
+        return None
+    return [str(one).rstrip("/") for one in found]
 
 
 def live_restore(document: Mapping[str, object], info: Mapping[str, object] | None) -> bool:

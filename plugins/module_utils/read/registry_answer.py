@@ -45,6 +45,13 @@ def parse_challenge(header: str) -> Challenge:
     return Challenge(scheme.lower(), found.get("realm", ""), found.get("service", ""))
 
 
+def of_variable(error: str) -> Problem:
+    """Return what a certificate or a key means that nobody can use."""
+    evidence = {"name": "registries_hosts", "found": f"not usable: {error}", "role": "registries"}
+    expected = "certificates and keys as PEM texts that belong together"
+    return Problem("VARIABLE_INVALID", {**evidence, "expected": expected})
+
+
 def of_connection(error: str, issuer: str = "") -> Problem:
     """Return what a failed connection means. `issuer`: who signed the server's certificate."""
     if _EXPIRED.search(error):

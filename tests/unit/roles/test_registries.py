@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible import template
+from ansible.parsing.dataloader import DataLoader
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import registries
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     CRIO,
     DOCKER,
@@ -67,6 +70,20 @@ def run(folder: Path, engine: str, hosts: list[Mapping[str, Any]]) -> tuple[int,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
+
+
+def test_everybody_can_read_certificates_and_root_the_key() -> None:
+    """Podman of ordinary users fails at a certificate in this folder that it cannot read."""
+    tasks = yaml.safe_load((ROOT / "roles/registries/tasks/present.yml").read_text())
+    (task,) = (one for one in tasks if one["name"] == "Write the certificates of registries")
+    templar = template.Templar(loader=DataLoader())
+    mode = getattr(template, "trust_as_template", str)(task["ansible.builtin.blockinfile"]["mode"])
+    modes = {}
+    for name in registries.OWN:
+        path = f"/etc/containers/certs.d/x.example:5000/{name}"
+        templar.available_variables = {"registries_file": path}
+        modes[name] = templar.template(mode)
+    assert modes == {registries.CA: "0644", registries.CERTIFICATE: "0644", registries.KEY: "0600"}
 
 
 @pytest.mark.parametrize("engine", NODES)

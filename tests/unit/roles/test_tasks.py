@@ -142,6 +142,51 @@ def test_what_the_pods_of_verify_ask_for() -> None:
     assert render("__verify_split") == {"split": 2, "whole": None}
 
 
+MIRRORS = {"default_runtime": "runc", "runtimes": [], "mirrors": ["https://a.example"]}
+
+
+@pytest.mark.parametrize(
+    ("expected", "lines", "has_applied"),
+    [
+        pytest.param(
+            {"default_runtime": "nvidia", "runtimes": ["nvidia"]},
+            ["nvidia nvidia runc", "[]"],
+            True,
+            id="runtimes",
+        ),
+        pytest.param(
+            {"default_runtime": "runc", "runtimes": ["nvidia"]},
+            ["runc runc", "null"],
+            False,
+            id="other runtimes",
+        ),
+        pytest.param(
+            MIRRORS,
+            ["runc runc", '["https://b.example/","https://a.example/"]'],
+            True,
+            id="mirrors",
+        ),
+        pytest.param(MIRRORS, ["runc runc", "[]"], False, id="a reload that Docker has discarded"),
+    ],
+)
+def test_docker_has_applied_a_change(
+    expected: dict[str, Any], lines: list[str], has_applied: bool
+) -> None:
+    trust = getattr(template, "trust_as_template", str)
+    templar = template.Templar(loader=DataLoader())
+    text = (ROOT / "roles/docker_ce/vars/main.yml").read_text().replace("!unsafe", "")
+    templar.available_variables = {
+        **{
+            name: trust(value)
+            for name, value in yaml.safe_load(text).items()
+            if name.startswith("__docker_ce_") and isinstance(value, str)
+        },
+        "docker_ce_expected": expected,
+        "docker_ce_info": {"stdout_lines": lines},
+    }
+    assert templar.template(trust("{{ __docker_ce_has_applied }}")) is has_applied
+
+
 def test_an_engine_is_called_by_the_path_that_was_observed() -> None:
     """The path of sudo lacks /usr/local/bin on Red Hat's systems, where Kubespray puts engines."""
     bare = re.compile(r"""\[(?:timeout, "10", )?["']?(?:containerd|dockerd|docker|kubelet)["']?,""")
@@ -193,6 +238,15 @@ def test_a_healthy_node_costs_nothing_in_tasks_on_the_cluster(name: str) -> None
     for task in with_nested(tasks(ROOT / "roles" / name)):
         if not any(key in task for key in imported):
             assert task.get("run_once") is True, task["name"]
+
+
+def test_documented_roles_of_preflight_are_those_that_it_plans() -> None:
+    """The specification of an internal variable has a default only for people."""
+    folder = ROOT / "roles/preflight"
+    spec = yaml.safe_load((folder / "meta/argument_specs.yml").read_text())["argument_specs"]
+    text = yaml.safe_load((folder / "vars/main.yml").read_text())["__preflight_roles"]
+    documented = spec["main"]["options"]["preflight_roles"]["default"]
+    assert re.findall(r"'(\w+)'", text) == documented
 
 
 def test_teardown_removes_what_every_role_that_it_calls_has_made() -> None:

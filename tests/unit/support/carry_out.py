@@ -38,7 +38,8 @@ def carry_out(root: Path, plan: Mapping[str, Any], hosts: list[Any]) -> None:
         on_disk(root, folder).mkdir(parents=True, exist_ok=True)
     for path in data["certificates"]:
         block = content.certificate(hosts, data["target"], path, data["created"])
-        write(root, path, f"{MARK.format('BEGIN')}\n{block}{MARK.format('END')}\n", 0o600)
+        mode = 0o600 if path.endswith(".key") else 0o644
+        write(root, path, f"{MARK.format('BEGIN')}\n{block}{MARK.format('END')}\n", mode)
     for path in data["restore"]:
         undo(root, path)
     for path in (*data["settings"], *data["logins"]):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ CLIENT = PEM.format("client")
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIBkey\n-----END PRIVATE KEY-----\n"
 SECRET = "hunter2-CANARY"
 BASIC = "bWU6aHVudGVyMi1DQU5BUlk="
+DAEMON_JSON = "/etc/docker/daemon.json"
 MIRROR = "https://mirror.example:5000"
 OF_NVCR = {
     "host": "nvcr.io",
@@ -87,11 +89,12 @@ class Machine:
         self._observe = observe
         self._node = ENGINES[engine]
         self.programs = Programs({})
+        self.mirrors: list[str] = []  # which a Docker that runs uses
 
     def node(self) -> dict[str, Any]:
         seen = self._observe(self.programs)
-        daemon_json = {"docker": {"config": {"path": "/etc/docker/daemon.json"}}}
-        node = merge(self._node, {"engines": daemon_json})
+        docker = {"config": {"path": DAEMON_JSON}, "mirrors": self.mirrors}
+        node = merge(self._node, {"engines": {"docker": docker}})
         files = self.root.glob("etc/containerd/*.toml")
         if any("config_path" in file.read_text() for file in files):  # as containerd reports it
             registry = {"folders": ["/etc/containerd/certs.d"]}
@@ -107,6 +110,9 @@ class Machine:
         planned = self.plan(hosts, **desired)
         assert planned["refusals"] == []
         carry_out(self.root, planned, hosts)
+        if any(step["slug"] == "reload" for step in planned["steps"]):
+            content = json.loads(self.text(DAEMON_JSON))
+            self.mirrors = [one.rstrip("/") for one in content["registry-mirrors"]]
         return planned
 
     def text(self, path: str) -> str:

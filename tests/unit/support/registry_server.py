@@ -38,15 +38,24 @@ class Pair(NamedTuple):
 
     @property
     def key_pem(self) -> str:
+        return self._key(serialization.NoEncryption())
+
+    @property
+    def encrypted_key_pem(self) -> str:
+        return self._key(serialization.BestAvailableEncryption(b"passphrase"))
+
+    def _key(self, encryption: serialization.KeySerializationEncryption) -> str:
         encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-        return self.key.private_bytes(encoding, form, serialization.NoEncryption()).decode()
+        return self.key.private_bytes(encoding, form, encryption).decode()
 
 
 def make(name: str, issuer: Pair | None = None, *, ends: datetime.datetime = NOW + DAY) -> Pair:
-    """Return a CA, or a certificate that a CA has issued for 127.0.0.1."""
+    """Return a CA, or a certificate that a CA has issued for 127.0.0.1 and localhost."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    address = x509.SubjectAlternativeName(
+        [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    )
     public = issuer.key.public_key() if issuer else key.public_key()
     builder = (
         x509.CertificateBuilder()
@@ -75,24 +84,47 @@ class Kind(NamedTuple):
     tokens: bool = False  # it wants a token, which its service gives for the login
     status: int = 200
     client_ca: Pair | None = None
+    realm: str = "127.0.0.1"  # the name of the service of tokens
+    redirects: tuple[str, ...] = ()  # names of servers, which are all this one
+    drips: str = ""  # what it sends too slowly for ever: head or body
 
 
 @contextlib.contextmanager
 def serve(folder: Path, kind: Kind, pair: Pair | None) -> Iterator[str]:
     """Run a registry, and return its address. Without a certificate, it has no TLS."""
 
+    is_over = threading.Event()
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            host = self.headers["Host"]
+            port = self.server.server_address[1]
             has_login = self.headers["Authorization"] == LOGIN
-            if self.path.startswith("/token"):
+            done = int(self.path.partition("?")[2] or 0) if "/token" not in self.path else 0
+            if kind.drips:
+                self.drip()
+            elif done < len(kind.redirects):
+                self.send_response(307)
+                scheme = "https" if pair else "http"
+                there = f"{scheme}://{kind.redirects[done]}:{port}/v2/?{done + 1}"
+                self.send_header("Location", there)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+            elif self.path.startswith("/token"):
                 self.answer(200 if has_login else 401)
             elif kind.tokens:
-                self.answer(401, f'Bearer realm="https://{host}/token",service="registry"')
+                realm = f"https://{kind.realm}:{port}/token"
+                self.answer(401, f'Bearer realm="{realm}",service="registry"')
             elif kind.login and not has_login:
                 self.answer(401, 'Basic realm="Registry"')
             else:
                 self.answer(kind.status)
+
+        def drip(self) -> None:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n")
+            self.wfile.write(b"\r\n" if kind.drips == "body" else b"X-Slow: ")
+            with contextlib.suppress(OSError):
+                while not is_over.wait(0.05):
+                    self.wfile.write(b"x")
 
         def answer(self, status: int, challenge: str = "") -> None:
             self.send_response(status)
@@ -122,6 +154,7 @@ def serve(folder: Path, kind: Kind, pair: Pair | None) -> Iterator[str]:
     try:
         yield f"{'https' if pair else 'http'}://127.0.0.1:{server.server_address[1]}"
     finally:
+        is_over.set()
         server.shutdown()
         server.server_close()
         thread.join()

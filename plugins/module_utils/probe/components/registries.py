@@ -19,7 +19,7 @@ class Values(TypedDict):
     """What only this component reads."""
 
     files: list[str]  # the files of interest, whether they exist or not
-    modes: dict[str, str | None]
+    modes: dict[str, str | None]  # of these, and of our keys
     folders: dict[str, list[str]]
 
 
@@ -54,9 +54,10 @@ def _values(reading: Reading) -> Values:
         daemon_json,
         registries.CRIO_DROP_IN,
     ]
+    keys = [path for root in roots for path in files.find(f"{root}/*/{registries.KEY}")]
     return {
         "files": [*dict.fromkeys(found)],
-        "modes": {path: files.mode(path) for path in dict.fromkeys(found)},
+        "modes": {path: files.mode(path) for path in dict.fromkeys((*found, *keys))},
         "folders": {
             **{above: [] for root in roots if files.is_folder(above := root.rpartition("/")[0])},
             **{

@@ -90,6 +90,7 @@ class Docker(Program):
     data_root: str | None
     storage_driver: str | None
     containers: list[Running]
+    mirrors: list[str] | None
     made_with: dict[str, list[str]]
     interrupted: list[Container]
     record_error: str | None
@@ -209,6 +210,7 @@ def _docker(raw: Raw) -> Docker:
         "live_restore": docker.live_restore(document.content, info) if installed else None,
         "data_root": docker.data_root(document.content, flags, info) if installed else None,
         "storage_driver": docker.storage_driver(document.content, info) if installed else None,
+        "mirrors": docker.mirrors(info),
         "containers": containers.running(
             raw, version, has_cdi=bool(effective and effective.cdi_enabled)
         ),

@@ -22,6 +22,12 @@ class Expected(TypedDict):
     runtimes: list[str]
 
 
+class ExpectedMirrors(Expected):
+    """Likewise, with mirrors of docker.io."""
+
+    mirrors: list[str]
+
+
 class Desired(RepositoryDesired):  # pylint: disable=duplicate-bases
     """The variables of the role docker_ce."""
 

@@ -10,7 +10,7 @@ Kubernetes distribution is the admin's to permit.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from posixpath import basename
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
@@ -78,15 +78,32 @@ def plan_crio(plan: Plan[Data], node: Node, written: Collection[str]) -> None:
     plan.step(RESTART_CRIO, crio.RESTART_REASON if changed else reason)
 
 
-def plan_docker(plan: Plan[Data], node: Node, written: Collection[str]) -> None:
-    """Plan the reload for mirrors. A key that is gone stays in force until the next start."""
-    path = node["engines"]["docker"]["config"]["path"]
-    if path not in written:
-        return
-    plan.data["change"] = _change(path)
+def plan_docker(
+    plan: Plan[Data], node: Node, written: Collection[str], mirrors: Sequence[str]
+) -> None:
+    """Plan the reload for mirrors, if Docker runs. It proves by `docker info` what it uses.
+
+    A run can stop between the change and the reload. What somebody else has changed since may not
+    be meant for now. A key that is gone stays in force until the next start.
+    """
+    docker = node["engines"]["docker"]
+    path, used = docker["config"]["path"], docker["mirrors"]
+    unused = [one for one in mirrors if used is not None and one not in used]
+    ours = [
+        edit["actor"]
+        for edit in node["ours"]["edits"]
+        if edit["path"] == path and edit["untouched"]
+    ]
+    if not docker["running"]:
+        return  # it reads the file when it starts
     if path in plan.data.get("settings", ()):
+        plan.data["change"] = _change(path)
         plan.step(RELOAD, _RELOAD_REASON)
-    elif node["engines"]["docker"]["running"]:
+    elif unused and ours and path not in written:
+        plan.data["change"] = _change(path) if actor(places.ROLE) in ours else None
+        names = ", ".join(unused)
+        plan.step(RELOAD, f"Docker does not use {names} yet, which {path} has")
+    elif unused or path in written:
         plan.notice("REGISTRIES_RESTART_DUE", engine="Docker", unit="docker.service")
 
 

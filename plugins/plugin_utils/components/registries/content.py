@@ -61,8 +61,8 @@ def questions(hosts: Sequence[object], target: Target) -> list[dict[str, object]
             trusted = one.trust._replace(ca=of_hub.get(one.host, one.trust).ca)
             servers.append(("https", one.server, trusted))
         for scheme, host, trust in servers:
-            # containerd sends the login of a mirror in a header, and asks for no token with it.
-            is_basic = target["kind"] == "containerd" and host != one.server
+            # The login of a registry is in the file of the kubelet, and not in a header.
+            is_basic = target["basic_only"] and host != one.server
             asked[host, trust.username, is_basic] = {
                 "url": f"{scheme}://{host}/v2/",
                 "registry": one.host,

@@ -164,8 +164,11 @@ def _with_folders(folders: Iterable[str], node: Node, restored: Iterable[str]) -
 
 def _plan_certificates(plan: Plan[Data], node: Node, wanted: Mapping[str, str]) -> None:
     found = node["registries"]["certificates"]
+    exposed = [path for path in node["registries"]["exposed"] if path in wanted]
     missing = [
-        path for path, text in wanted.items() if found.get(path) != mark(places.pem_blocks(text))
+        path
+        for path, text in wanted.items()
+        if found.get(path) != mark(places.pem_blocks(text)) or path in exposed
     ]
     gone = [path for path in found if path not in wanted]
     if gone:
@@ -186,7 +189,9 @@ def _plan_certificates(plan: Plan[Data], node: Node, wanted: Mapping[str, str]) 
     ]
     left = {*node["registries"]["created"]} - {*plan.data["empty"]}
     plan.data["created"] = sorted({*left, *absent})
-    plan.step(CERTIFICATES, f"missing or different: {', '.join(missing)}" if missing else None)
+    readable = f"; others can read {', '.join(exposed)}" if exposed else ""
+    reason = f"missing or different: {', '.join(missing)}{readable}"
+    plan.step(CERTIFICATES, reason if missing else None)
     plan.step(REMOVE, f"no longer desired: {', '.join(gone)}" if gone else None)
 
 

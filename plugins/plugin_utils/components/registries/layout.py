@@ -42,6 +42,7 @@ class Target(TypedDict):
     daemon_json: str
     logins: list[str]  # files in the form of Docker's config.json
     shares_login: bool  # the engine sends the login of a registry to its mirrors, and no other
+    basic_only: bool  # the engine asks for no token with the login of a mirror
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ class Registries(TypedDict):
 
     files: dict[str, File]  # by path
     certificates: dict[str, str]  # hashes of the certificates and keys of the role, by path
+    exposed: list[str]  # keys of these that others than root can read
     created: list[str]  # folders that the role made for them
     folders: dict[str, list[str]]  # folders of registries, with the names in them
     unread: list[str]  # files that the role has changed since the start of their engine
@@ -80,6 +81,7 @@ def observe(raw: Raw) -> Observed:
             "certificates": {
                 path: mark(places.pem_blocks("\n".join(lines))) for path, lines in blocks.items()
             },
+            "exposed": [path for path in blocks if _is_exposed(path, values["modes"].get(path))],
             "created": sorted({one for lines in blocks.values() for one in _created(lines)}),
             "folders": values["folders"],
             "unread": _unread(raw),
@@ -108,6 +110,10 @@ def _unread(raw: Raw) -> list[str]:
 
 def _is_read_once(path: str) -> bool:
     return path.endswith(".toml") or path in places.REGISTRIES_YAML.values()
+
+
+def _is_exposed(path: str, mode: str | None) -> bool:
+    return basename(path) == places.KEY and bool(int(mode or "0", 8) & 0o077)
 
 
 def _created(lines: list[str]) -> Iterator[str]:

@@ -115,7 +115,8 @@ def _plan_present(
         _refuse_prefixes(plan, node, registries)
     files.refuse_files(plan, node, content, place)
     files.plan_files(plan, node, content)
-    _plan_apply(plan, node, desired, place["kind"])
+    mirrors = [mirror.url for one in registries for mirror in one.mirrors]
+    _plan_apply(plan, node, desired, place["kind"], mirrors)
 
 
 def _refuse_docker_hub(
@@ -170,25 +171,31 @@ def _refuse_prefixes(plan: Plan[Data], node: Node, registries: tuple[wanted.Regi
             plan.refuse("REGISTRY_TAKEN", path=path, keys=f"[[registry]] {one.host}")
 
 
-def _plan_apply(plan: Plan[Data], node: Node, desired: Desired, kind: str) -> None:
+def _plan_apply(
+    plan: Plan[Data], node: Node, desired: Desired, kind: str, mirrors: list[str]
+) -> None:
     written = {*plan.data.get("settings", ()), *plan.data.get("logins", ())}
     written |= {*plan.data.get("restore", ())}
-    mirrors = node["engines"]["docker"]["config"]["path"] in plan.data.get("settings", ())
+    writes = node["engines"]["docker"]["config"]["path"] in plan.data.get("settings", ())
+    # An engine that the admin has stopped reads its files when they start it.
     if kind == engines.CONTAINERD:
-        apply.plan_containerd(plan, node)
+        if node["engines"]["containerd"]["running"]:
+            apply.plan_containerd(plan, node)
         refuse_fatal_start(plan, node)
     elif kind == engines.CRIO:
-        apply.plan_crio(plan, node, written)
+        if node["engines"]["crio"]["running"]:
+            apply.plan_crio(plan, node, written)
     elif kind == engines.DOCKER:
-        refuse_docker_config(plan, node, ["registry-mirrors"] if mirrors else [])
+        refuse_docker_config(plan, node, ["registry-mirrors"] if writes else [])
         docker = node["engines"]["docker"]
         version = known_version(plan, "dockerd", docker)
         plan.data["validates"] = version is not None and validates(version)
         plan.data["expected"] = {
             "default_runtime": docker["default_runtime"] or DEFAULT_RUNTIME,
             "runtimes": [],
+            "mirrors": mirrors,
         }
-        apply.plan_docker(plan, node, written)
+        apply.plan_docker(plan, node, written, mirrors)
     else:
         apply.plan_distribution(plan, node, written, is_permitted=desired["restart_ok"])
 

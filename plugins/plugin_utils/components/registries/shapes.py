@@ -14,7 +14,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired impor
     Circumstances,
     State,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import Expected
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
+    ExpectedMirrors,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import Target
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Change, Edit
 
@@ -45,4 +47,4 @@ class Data(TypedDict, total=False):
     validates: bool  # whether Docker can check daemon.json
     change: Change | None
     distribution: Restarted
-    expected: Expected
+    expected: ExpectedMirrors

@@ -27,6 +27,8 @@ DROP_IN = "98-metal-gpu-registries.toml"
 _IMAGES = "io.containerd.cri.v1.images"
 # Since this version, containerd reads these folders without being told.
 _READS_BY_DEFAULT = (2, 2)
+# Since this version, containerd gets tokens with the login in the header of a mirror.
+ASKS_FOR_TOKENS = (2, 1)
 # Storage drivers of Docker's own image store; those of containerd's store have other names.
 _OWN_STORE = ("aufs", "btrfs", "devicemapper", "fuse-overlayfs", "overlay2", "vfs", "zfs")
 _BY_DEFAULT = [places.CONTAINERD, places.DOCKER]
@@ -48,6 +50,7 @@ def find(node: Node, engine: str, registries: Sequence[Registry]) -> Target:
         "daemon_json": docker,
         "logins": [places.KUBELET_LOGIN],
         "shares_login": False,
+        "basic_only": False,
     }
     if engine == engines.DOCKER:
         target["certificates"] = places.DOCKER
@@ -62,6 +65,8 @@ def find(node: Node, engine: str, registries: Sequence[Registry]) -> Target:
         target["certificates"] = places.CERTIFICATES_OF[home["name"]]
         target["logins"] = []
     else:
+        version = node["engines"]["containerd"]["version"]
+        target["basic_only"] = release(version or "0") < ASKS_FOR_TOKENS
         roots = _roots(node)
         target["certificates"] = roots[0]
         target["folders"] = {one.host: _folder(node, roots, one.host) for one in registries}

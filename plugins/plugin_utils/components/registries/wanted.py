@@ -236,7 +236,9 @@ def _wrong_trust(place: str, entry: Mapping[str, object]) -> Iterator[Problem]:
         if text and (kind not in kinds or kinds != {kind}):
             yield Problem(f"{place} has a {name} that is no PEM text", "its content, not its path")
     key = str(entry.get("client_key") or "")
-    if key and not any(kind.endswith("PRIVATE KEY") for kind in pem_kinds(key)):
+    if "ENCRYPTED" in key:  # also in a line of the older form
+        yield Problem(f"{place} has a client_key with a passphrase", "a key without one")
+    elif key and not any(kind.endswith("PRIVATE KEY") for kind in pem_kinds(key)):
         yield Problem(f"{place} has a client_key that is no PEM text", "its content, not its path")
 
 

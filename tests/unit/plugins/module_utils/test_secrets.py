@@ -49,6 +49,38 @@ HIDDEN_TABLE = [
         '[host."https://a".header]\n  authorization = [***]',
         id="toml-header",
     ),
+    pytest.param(
+        '[host."https://[::1]:5".header]\n  X-Art-Api = "CANARY" # mine\n  "Cookie" = ["CAN]ARY",\n'
+        '    \'CANARY\']\n  n = 7\n[host."https://b"]\n  ca = "/x"\n',
+        '[host."https://[::1]:5".header]\n  X-Art-Api = "***" # mine\n  "Cookie" = [***]\n'
+        '  n = 7\n[host."https://b"]\n  ca = "/x"\n',
+        id="toml-header-of-any-name",
+    ),
+    pytest.param(
+        'server = "https://a"\n[header]\n  Cookie = """\n[CANARY\nCANARY"""\n',
+        'server = "https://a"\n[header]\n  Cookie = """***"""\n',
+        id="toml-header-of-the-server",
+    ),
+    pytest.param(
+        'header = { Cookie = "CAN}ARY", "X-A" = "CANARY" }\nca = "/x"',
+        'header = {***}\nca = "/x"',
+        id="toml-header-inline",
+    ),
+    pytest.param(
+        'host."https://a" = { ca = "/x", header = { Cookie = "CANARY" }, skip_verify = true }',
+        'host."https://a" = { ca = "/x", header = {***}, skip_verify = true }',
+        id="toml-header-inline-in-a-table",
+    ),
+    pytest.param(
+        'host."https://a".header.Cookie = "CANARY"\nheader."X-A" = ["CANARY"]\nca = "/x"',
+        'host."https://a".header.Cookie = "***"\nheader."X-A" = [***]\nca = "/x"',
+        id="toml-header-dotted",
+    ),
+    pytest.param(
+        '{"HttpHeaders": {\n  "X-Meta": "CANARY"\n}, "psFormat": "x"}',
+        '{"HttpHeaders": {***}, "psFormat": "x"}',
+        id="json-headers",
+    ),
     pytest.param("password: CANARY CANARY\nx: 1", "password: ***\nx: 1", id="yaml"),
     pytest.param("- registryPassword: 'CAN''ARY'\n", "- registryPassword: '***'\n", id="yaml-item"),
     pytest.param("{user: u, password: CANARY}", "{user: u, password: ***}", id="yaml-flow"),
@@ -204,6 +236,8 @@ KEPT = [
     pytest.param("curl -u user https://a:80/ -U 1:1", id="curl-without-password"),
     pytest.param("the machine has no password, login as root", id="netrc-words"),
     pytest.param("https://a/x?config=1&design=2", id="url-query"),
+    pytest.param('[host."https://a"]\n  capabilities = ["pull"]\n', id="toml-without-header"),
+    pytest.param("linux-headers-6.1: {x}; header size = 5\nheaders: 3", id="header-words"),
     pytest.param("", id="nothing"),
 ]
 
@@ -232,6 +266,7 @@ def test_any_text_comes_out_and_the_second_time_changes_nothing():
     pieces = [
         *("password", "token", "auth", "://", "@", ":", "=", '"', "'", "\\", "[", "]", "{", "}"),
         *("name: ", "value: ", "tokens", "_pwd", "- ", "\n  ", "curl -u ", "Basic ", "?sig="),
+        *("header", ".header]", "[header]\n", "Headers", "header.a = "),
         *(",", " ", "\n", "|", ">", "--", "***", "Authorization", "Bearer", "proxy", "true", "no"),
         *string.ascii_lowercase[:4],
     ]
@@ -260,6 +295,13 @@ def test_any_text_comes_out_and_the_second_time_changes_nothing():
         pytest.param('auth = """' * 10_000, id="open-strings"),
         pytest.param("-----BEGIN PRIVATE KEY-----" * 6_000, id="open-keys"),
         pytest.param(" " * 200_000, id="blanks"),
+        pytest.param("header = {" * 20_000, id="open-headers"),
+        pytest.param('header = { a = "' * 20_000, id="open-headers-with-strings"),
+        pytest.param("[header]\n" * 20_000, id="empty-headers"),
+        pytest.param("[header]\n" + "a = [\n" * 20_000, id="header-of-open-lists"),
+        pytest.param("[" * 100_000 + "header", id="open-tables"),
+        pytest.param("[a\n" * 50_000, id="tables-without-end"),
+        pytest.param("[" + "header" * 30_000, id="header-after-header"),
         pytest.param("token" * 40_000, id="word-after-word"),
         pytest.param("password:\n" * 20_000, id="empty-keys"),
         pytest.param("password:" + "\n" * 200_000, id="empty-value"),

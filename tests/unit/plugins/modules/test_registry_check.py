@@ -29,11 +29,11 @@ LOGIN = {"username": "me", "password": "hunter2"}
 WRONG = {"username": "me", "password": "wrong"}
 
 
-def ask(url: str, **given: Any) -> list[dict[str, str]]:
+def ask(url: str, timeout_s: float = 5, **given: Any) -> list[dict[str, str]]:
     options = registry_check.ARGUMENT_SPEC["registries"]["options"]
     defaults = {name: one["default"] for name, one in options.items() if "default" in one}
     question = {**defaults, "url": f"{url}/v2/", "registry": "nvcr.io", **given}
-    found: list[dict[str, str]] = registry_check.run("gpu-1", [question], 5)["findings"]
+    found: list[dict[str, str]] = registry_check.run("gpu-1", [question], timeout_s)["findings"]
     return found
 
 
@@ -69,6 +69,41 @@ def ask(url: str, **given: Any) -> list[dict[str, str]]:
             Kind(client_ca=CA), {"ca": CA.pem}, "REGISTRY_LOGIN_REFUSED", id="no client certificate"
         ),
         pytest.param(Kind(status=502), {"ca": CA.pem}, "REGISTRY_UNREACHABLE", id="bad gateway"),
+        pytest.param(
+            Kind(tokens=True, realm="localhost"),
+            {"ca": CA.pem, **LOGIN},
+            None,
+            id="service of tokens with the CA and another name",
+        ),
+        pytest.param(Kind(redirects=("127.0.0.1",)), {"ca": CA.pem}, None, id="redirect"),
+        pytest.param(
+            Kind(redirects=("127.0.0.1",), login=True),
+            {"ca": CA.pem, **LOGIN},
+            None,
+            id="redirect, same host, login",
+        ),
+        pytest.param(
+            Kind(redirects=("localhost", "127.0.0.1"), login=True),
+            {"ca": CA.pem, **LOGIN},
+            "REGISTRY_LOGIN_REFUSED",
+            id="redirect, another host gets no login, and nobody after it",
+        ),
+        pytest.param(
+            Kind(redirects=("127.0.0.1",) * 20),
+            {"ca": CA.pem},
+            "REGISTRY_UNREACHABLE",
+            id="redirects without an end",
+        ),
+        pytest.param(Kind(drips="body"), {"ca": CA.pem}, None, id="body without an end"),
+        pytest.param(
+            Kind(), {"ca": CA.pem.replace("MII", "XXX")}, "VARIABLE_INVALID", id="no certificate"
+        ),
+        pytest.param(
+            Kind(),
+            {"ca": CA.pem, "certificate": CLIENT.pem, "key": CLIENT.encrypted_key_pem},
+            "VARIABLE_INVALID",
+            id="encrypted key",
+        ),
     ],
 )
 def test_registry(tmp_path: Path, kind: Kind, given: dict[str, str], code: str | None) -> None:
@@ -77,7 +112,22 @@ def test_registry(tmp_path: Path, kind: Kind, given: dict[str, str], code: str |
     assert [one["code"] for one in found] == ([code] if code else [])
     assert "hunter2" not in repr(found)
     if code:
-        assert f"{url} (for nvcr.io)" in found[0]["message"]
+        place = f"{url}/v2/" if code == "VARIABLE_INVALID" else f"{url} (for nvcr.io)"
+        assert place in found[0]["message"]
+
+
+def test_server_that_never_ends_its_answer(tmp_path: Path) -> None:
+    """Each byte comes in time, so only a limit for the whole question ends it."""
+    with serve(tmp_path, Kind(drips="head"), SERVER) as url:
+        (found,) = ask(url, timeout_s=0.2, ca=CA.pem)
+    assert "no answer within the time limit" in found["message"]
+
+
+def test_service_of_tokens_that_is_not_trusted_is_named(tmp_path: Path) -> None:
+    with serve(tmp_path, Kind(tokens=True, realm="127.0.0.2"), SERVER) as url:
+        (found,) = ask(url, ca=CA.pem, **LOGIN)
+    assert found["code"] == "REGISTRY_UNREACHABLE"
+    assert "it sends the node to 127.0.0.2:" in found["message"]
 
 
 def test_the_ca_that_was_found_is_named(tmp_path: Path) -> None:

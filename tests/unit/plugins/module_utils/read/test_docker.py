@@ -103,6 +103,21 @@ def test_storage_driver(document, info, expected):
 
 
 @pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        pytest.param(None, None, id="no answer"),
+        pytest.param({"RegistryConfig": None}, None, id="unknown"),
+        pytest.param({"RegistryConfig": {"Mirrors": []}}, [], id="none"),
+        pytest.param(
+            {"RegistryConfig": {"Mirrors": ["https://a.example/"]}}, ["https://a.example"], id="one"
+        ),
+    ],
+)
+def test_mirrors(info, expected):
+    assert docker.mirrors(info) == expected
+
+
+@pytest.mark.parametrize(
     ("packages", "units", "expected"),
     [
         ({"nvidia-docker": "1.0.1-1"}, {}, True),

@@ -377,6 +377,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "live_restore": None,
                 "data_root": None,
                 "storage_driver": None,
+                "mirrors": None,
                 "containers": [],
                 "made_with": {},
                 "interrupted": [],
@@ -480,6 +481,7 @@ def test_a_gpu_node(observe, tmp_path):
         "registries": {
             "files": {},
             "certificates": {},
+            "exposed": [],
             "created": [],
             "folders": {"/etc/containerd": []},
             "unread": [],

@@ -313,11 +313,19 @@ def test_questions_to_registries(machine: Callable[[str], Machine]) -> None:
     assert asked(node.plan([of_hub]), [of_hub]) == expected
     target = node.plan([of_hub])["data"]["target"]
     assert {one["ca"] for one in content.questions([of_hub], target)} == {CA, CA.strip()}
-    hosts = [OF_NVCR, OF_ITSELF]
-    node = machine("containerd-2.4")
+
+
+@pytest.mark.parametrize(
+    ("engine", "basic_only"),
+    [("containerd-1.7", True), ("containerd-2.1", False), ("containerd-2.4", False)],
+)
+def test_containerd_gets_tokens_with_the_login_of_a_mirror_from_2_1_on(
+    machine: Callable[[str], Machine], engine: str, basic_only: bool
+) -> None:
+    hosts, node = [OF_NVCR, OF_ITSELF], machine(engine)
     assert asked(node.plan(hosts), hosts) == {
-        mirror: ("me", True),
-        "http://second.example/v2/": ("", True),
+        f"{MIRROR}/v2/": ("me", basic_only),
+        "http://second.example/v2/": ("", basic_only),
         "https://registry.example/v2/": ("me", False),
     }
 

@@ -13,6 +13,7 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pull_causes import of_pull
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.probe import registry_request
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
     containerd,
     registries,
@@ -39,6 +40,8 @@ def test_places() -> None:
     lists = row("containerd", "several folders in config_path")
     assert lists["since"] == ".".join(map(str, (*containerd._TRANSFERS, 0)))
     assert row("containerd", "table of config_path")["value"]["2"] == target._IMAGES
+    tokens = row("containerd", "login in the header of a mirror that wants a token")
+    assert tokens["since"] == ".".join(map(str, (*target.ASKS_FOR_TOKENS, 0)))
     assert row("k3s", "file")["value"] == registries.REGISTRIES_YAML
     assert row("k3s", "key of docker.io in configs")["value"] == wanted.DOCKER_HUB_HOST
     assert tuple(row("crio", "files of logins without global_auth_file")["value"]) == (
@@ -50,6 +53,12 @@ def test_places() -> None:
         assert value["folder"] == folder
         names = zip(("ca", "certificate", "key"), registries.OWN, strict=True)
         assert all(name.endswith(value[kind]) for kind, name in names)
+
+
+def test_redirects() -> None:
+    found = row("go", "redirects")["value"]
+    assert found["statuses"] == [*registry_request.REDIRECTS]
+    assert found["most"] == registry_request.MOST_REDIRECTS
 
 
 def test_names_of_folders() -> None:
@@ -74,10 +83,33 @@ def test_words_of_engines(one: dict[str, str]) -> None:
         "dial tcp 10.0.0.1:443: connect: connection refused",
         "nvcr.io/nvidia/cuda:13: not found",
         "ErrImageNeverPull",
+        'Get "https://nvcr.io/v2/": proxyconnect tcp: 407 Proxy Authentication Required',
+        'failed to fetch anonymous token: Get "https://a.example:4013/token": dial tcp: timeout',
+        "failed to fetch oauth token: unexpected status from POST request to https://a.example/token:"
+        " 429 Too Many Requests: id 4031",
     ],
 )
 def test_words_that_the_caller_quotes(text: str) -> None:
     assert of_pull(text, "nvcr.io/nvidia/cuda:13", "verify_compute_image") is None
+
+
+@pytest.mark.parametrize(
+    ("image", "code"),
+    [
+        ("nvidia/cudaa:13", None),
+        ("busyboxx", None),
+        ("docker.io/nvidia/cudaa:13", None),
+        ("nvcr.io/nvidia/cuda:13", "REGISTRY_LOGIN_MISSING"),
+        ("localhost/x", "REGISTRY_LOGIN_MISSING"),
+        ("mirror:5000/x", "REGISTRY_LOGIN_MISSING"),
+    ],
+)
+@pytest.mark.parametrize("text", [one["text"] for one in RECORD["words"] if one.get("hub")])
+def test_docker_hub_answers_a_wrong_name_as_other_registries_a_missing_login(
+    text: str, image: str, code: str | None
+) -> None:
+    cause = of_pull(text, image, "verify_smoke_image")
+    assert (cause and cause.code) == code
 
 
 def test_image_for_another_architecture_and_image_that_was_changed() -> None:

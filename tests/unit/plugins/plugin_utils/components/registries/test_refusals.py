@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.tests.unit.support.carry_out import write
 from ansible_collections.metal.gpu.tests.unit.support.registry_machine import (
     BASIC,
     CA,
+    DAEMON_JSON,
     HUB,
     K3S,
     KEY,
@@ -337,9 +338,68 @@ def test_engine_that_is_not_there_yet(machine: Callable[[str], Machine], engine:
     node, kind = machine(engine), engine.partition("-")[0]
     expected = names(node.plan(WANTED[engine]))
     node._node = merge(node._node, {"engines": {kind: {"installed": False, "running": False}}})
-    planned = node.run(WANTED[engine], engine=kind)
+    planned = node.plan(WANTED[engine], engine=kind)
     assert names(planned) == expected
     assert planned["data"]["asks"] is False
+
+
+@pytest.mark.parametrize("engine", ["docker", "containerd-2.4", "crio", "k3s"])
+def test_key_that_others_can_read_is_written_again(
+    machine: Callable[[str], Machine], engine: str
+) -> None:
+    node = machine(engine)
+    node.run([OF_ITSELF])
+    (key,) = node.root.rglob("metal-gpu.key")
+    assert [oct(one.stat().st_mode & 0o777) for one in sorted(key.parent.glob("metal-gpu.*"))] == [
+        "0o644",
+        "0o644",
+        "0o600",
+    ]
+    key.chmod(0o644)
+    (step,) = node.plan([OF_ITSELF])["steps"]
+    assert step["slug"] == "certificates"
+    assert f"others can read /{key.relative_to(node.root)}" in step["reason"]
+    node.run([OF_ITSELF])
+    assert names(node.plan([OF_ITSELF])) == []
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_run_that_stopped_before_docker_was_reloaded(
+    machine: Callable[[str], Machine], is_edited: bool
+) -> None:
+    """`docker info` has the mirrors in use. An edit of somebody else may not be meant for now."""
+    node = machine("docker")
+    node.run([HUB])
+    node.mirrors = []
+    if is_edited:
+        write(node.root, DAEMON_JSON, f'{{"debug": true, {node.text(DAEMON_JSON).strip()[1:]}')
+    planned = node.plan([HUB])
+    assert names(planned) == ([] if is_edited else ["Reload Docker"])
+    due = [one["code"] for one in planned["notices"]]
+    assert due == (["REGISTRIES_RESTART_DUE"] if is_edited else [])
+    if not is_edited:
+        assert f"does not use {MIRROR} yet" in planned["steps"][0]["reason"]
+        assert planned["data"]["change"] == {"path": DAEMON_JSON, "actor": "metal.gpu.registries"}
+    assert planned["data"]["expected"]["mirrors"] == [MIRROR]
+    node.mirrors = [MIRROR]
+    assert (names(node.plan([HUB])), node.plan([HUB])["notices"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("engine", "hosts"), [("docker", [HUB]), ("containerd-1.7", [OF_NVCR]), ("crio", [OF_NVCR])]
+)
+def test_engine_that_the_admin_has_stopped_stays_so(
+    machine: Callable[[str], Machine], engine: str, hosts: list[Any]
+) -> None:
+    node = machine(engine)
+    assert {"reload", "restart", "restart_crio"} & {
+        one["slug"] for one in node.plan(hosts)["steps"]
+    }
+    name = engine.partition("-")[0]
+    node._node = merge(node._node, {"engines": {name: {"running": False}}})
+    planned = node.plan(hosts)
+    assert planned["steps"]
+    assert not {"reload", "restart", "restart_crio"} & {one["slug"] for one in planned["steps"]}
 
 
 def test_mirrors_that_are_also_a_flag_of_docker(machine: Callable[[str], Machine]) -> None:

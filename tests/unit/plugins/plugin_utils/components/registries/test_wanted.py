@@ -40,15 +40,13 @@ URL = "https://mirror.example"
                 *("https://mirror.example?x=1", "https://mirror.example:99999", "https://"),
             )
         ),
-        pytest.param(
-            [
-                {
-                    "host": "nvcr.io",
-                    "mirrors": [{"url": "http://m", "username": "a", "password": "b"}],
-                }
-            ],
-            "http://",
-            id="login without TLS",
+        *(
+            pytest.param(
+                [{"host": "nvcr.io", "mirrors": [{"url": url, "username": "a", "password": "b"}]}],
+                "http://",
+                id=f"login without TLS, {url}",
+            )
+            for url in ("http://m", "HTTP://m")
         ),
         pytest.param(
             [{"host": "nvcr.io", "mirrors": [{"url": "HTTP://m", "ca": PEM}]}],
@@ -77,6 +75,20 @@ URL = "https://mirror.example"
             [{"host": "nvcr.io", "client_certificate": PEM, "client_key": PEM}],
             "client_key that is no PEM",
             id="certificate as key",
+        ),
+        *(
+            pytest.param(
+                [{"host": "nvcr.io", "client_certificate": PEM, "client_key": key}],
+                "client_key with a passphrase",
+                id=name,
+            )
+            for name, key in (
+                ("encrypted key", KEY.replace("EC PRIVATE", "ENCRYPTED PRIVATE")),
+                (
+                    "encrypted key, older form",
+                    KEY.replace("MIIB", "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nMIIB"),
+                ),
+            )
         ),
         pytest.param([{"host": "*"}], "no mirrors", id="all without mirrors"),
         pytest.param(
