@@ -1422,6 +1422,11 @@ Remedy: nothing to do; the first access to {path} shows it
 NFS_MOUNT_TAKEN (refusal): the role nfs_mounts cannot mount an export at {path}: {evidence}
 Remedy: remove what is there, or set another path in nfs_mounts_mounts
 
+NFS_MOUNT_USED (refusal): the NFS mount at {path} is to be removed, but its export would stay
+  mounted in containers, out of sight of the host: {users}
+Remedy: stop these containers and run the playbook again, or keep the mount in nfs_mounts_mounts;
+  `docker ps` lists containers, and `systemctl status NUMBER` shows what a process belongs to
+
 NFS_KERNEL_MISSING (notice): the kernel {release} cannot mount NFS on demand, so the units of the
   mounts are written, and not started
 Remedy: install the kernel's package with the modules nfsv4 and autofs4, such as

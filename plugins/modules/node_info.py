@@ -1929,6 +1929,11 @@ gpu_node:
             C(type) and C(source).
           type: list
           elements: dict
+        users:
+          description: >-
+            Processes that keep an NFS mount of P(metal.gpu.nfs_mounts#role) after the host has
+            unmounted it, one of each container, by the path of the mount.
+          type: dict
         enabled:
           description: The automounts that systemd starts at boot.
           type: list
@@ -1945,6 +1950,7 @@ gpu_node:
         fstab: [/]
         mounted:
           - {path: /, type: ext4, source: /dev/sda1}
+        users: {}
         enabled: []
         kernel: true
         automount: true

@@ -27,6 +27,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanRe
 # All systems have it in their own archive.
 OURS = RolePackages(ROLE, "metal-gpu-nfs-mounts", "the NFS client", "no source", "the NFS client")
 PACKAGES = ("nfs-common", "nfs-utils")
+_SHOWN = 5
 STOP = Step("stop", "Stop the NFS mounts that are not wanted")
 DELETE = Step("delete", "Delete the units of NFS mounts that are not wanted")
 WRITE = Step("write", "Write the units of the NFS mounts")
@@ -50,9 +51,13 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     for mount in wanted:
         if evidence_of := _taken(node, mount):
             plan.refuse("NFS_MOUNT_TAKEN", path=mount.path, evidence=evidence_of)
+    stale = _stale(node, wanted)
+    for path in units.places(node["nfs"]["units"], stale):
+        if users := node["nfs"]["users"].get(path):
+            plan.refuse("NFS_MOUNT_USED", path=path, users=_some(users))
     if plan.refusals:
         return plan.result()
-    _plan_stale(plan, node, wanted)
+    _plan_stale(plan, stale)
     if wanted:
         _plan_mounts(plan, node, wanted)
     if desired["state"] == "absent":
@@ -80,13 +85,21 @@ def _taken(node: Node, mount: Mount) -> str:
     return ""
 
 
-def _plan_stale(plan: Plan[Data], node: Node, wanted: list[Mount]) -> None:
-    """Plan to undo mounts of ours that nobody wants any more."""
+def _stale(node: Node, wanted: list[Mount]) -> list[str]:
+    """Return the units of ours that nobody wants any more."""
     kept = {path for mount in wanted for path in units.files(mount)}
-    files = [path for path in node["nfs"]["units"] if path not in kept]
+    return [path for path in node["nfs"]["units"] if path not in kept]
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _plan_stale(plan: Plan[Data], files: list[str]) -> None:
     names = [posixpath.basename(path) for path in files]
-    # The automount first: it would mount again.
-    plan.data["stale"] = sorted(names, key=lambda one: not one.endswith(".automount"))
+    plan.data["stale_mounts"] = [one for one in names if one.endswith(".mount")]
+    plan.data["stale_automounts"] = [one for one in names if one.endswith(".automount")]
     plan.data["stale_files"] = files
     reason = f"nfs_mounts_mounts does not have {', '.join(names)}" if files else None
     plan.step(STOP, reason)

@@ -41,5 +41,6 @@ class Data(PackageData, total=False):
     units: list[File]  # to write
     automounts: list[str]  # to start
     paths: list[str]  # where they mount
-    stale: list[str]  # names of units to stop
+    stale_mounts: list[str]  # names of units to stop
+    stale_automounts: list[str]
     stale_files: list[str]

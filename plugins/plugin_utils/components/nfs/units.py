@@ -114,6 +114,12 @@ def name(path: str) -> str:
     return "".join(signs)
 
 
+def places(units: Mapping[str, Sequence[str]], paths: Sequence[str]) -> list[str]:
+    """Return where those of the units that have these paths mount something."""
+    lines = (line for path in paths for line in units[path])
+    return sorted({where for line in lines if (where := line.partition("Where=")[2])})
+
+
 def files(mount: Mount) -> dict[str, list[str]]:
     """Return the lines of the two units of a mount, by path."""
     access = "ro" if mount.read_only else "rw"

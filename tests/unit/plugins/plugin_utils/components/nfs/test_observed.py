@@ -15,6 +15,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import (
     Reading,
     Request,
 )
+from ansible_collections.metal.gpu.tests.unit.plugins.module_utils.read.test_mounts import (
+    HOST,
+    container,
+)
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
 
 FOLDER = "/etc/systemd/system"
@@ -62,11 +66,23 @@ def test_what_is_read(tmp_path: Path) -> None:
             {"path": "/data", "type": "autofs", "source": "systemd-1"},
             {"path": "/data", "type": "nfs4", "source": "nas:/srv/data"},
         ],
+        "users": {},
         "enabled": ["data.automount"],
         "kernel": False,
         "automount": False,
     }
     assert "canary" not in str(found)
+
+
+def test_who_keeps_a_mount_of_ours(tmp_path: Path) -> None:
+    texts = {"mountinfo": HOST, "comm": "init\n", "cgroup": "0::/\n"}
+    plant(tmp_path, {f"/proc/1/{name}": text for name, text in texts.items()})
+    texts |= {"mountinfo": container("nas:/srv/data"), "comm": "python3\n"}
+    plant(tmp_path, {f"/proc/90/{name}": text for name, text in texts.items()})
+    for number in ("1", "90"):
+        (tmp_path / f"proc/{number}/ns").mkdir()
+        (tmp_path / f"proc/{number}/ns/mnt").symlink_to(f"mnt:[{number}]")
+    assert values(tmp_path)["users"] == {"/data": ["python3 (process 90)"]}
 
 
 @pytest.mark.parametrize(

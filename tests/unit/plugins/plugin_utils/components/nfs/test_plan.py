@@ -120,7 +120,21 @@ def test_changed_options_do_not_unmount_anything() -> None:
 def test_what_is_no_longer_wanted_goes() -> None:
     planned = plan(observed(**READY))
     assert slugs(planned) == ["stop", "delete"]
-    assert planned["data"]["stale"] == ["data.automount", "data.mount"]
+    assert planned["data"]["stale_mounts"] == ["data.mount"]
+    assert planned["data"]["stale_automounts"] == ["data.automount"]
+
+
+@pytest.mark.parametrize(("mounts", "state"), [([], "present"), ([DATA], "absent")])
+def test_mount_that_a_container_keeps_is_not_removed(mounts, state) -> None:
+    users = [f"python3 (process {number})" for number in range(7)]
+    planned = plan(observed(**READY, users={"/data": users}), *mounts, state=state)
+    assert (slugs(planned), codes(planned)) == ([], ["NFS_MOUNT_USED"])
+    assert "(process 4) and 2 more" in planned["refusals"][0]["message"]
+
+
+def test_mount_that_stays_may_be_used() -> None:
+    planned = plan(observed(**READY, users={"/data": ["python3 (process 90)"]}), DATA)
+    assert (slugs(planned), codes(planned)) == ([], [])
 
 
 def test_absent_takes_everything_back() -> None:
