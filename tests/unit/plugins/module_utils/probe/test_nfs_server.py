@@ -176,9 +176,12 @@ def test_files_that_a_mount_would_hide(tmp_path) -> None:
     one = {"server": "127.0.0.1", "export": "/rw", "version": "3"}
     more = {"read_only": False, "squashed": False}
     paths = [str(tmp_path), str(tmp_path / "none"), "/proc"]
-    rows = nfs_export_info.run([{**one, **more, "path": path} for path in paths], 1)["mounts"]
+    mounts = [{**one, **more, "path": path} for path in paths]
+    rows = nfs_export_info.run(mounts, 1)["mounts"]
     words = "the mount would hide file0, file1, file2 and 2 more"
     assert [row["hidden"] for row in rows] == [words, "", ""]
     assert finding("NFS_MOUNT_TAKEN", "gpu-1", path=str(tmp_path), evidence=words) in [
         *judge_exports(rows, "gpu-1")
     ]
+    rows = nfs_export_info.run(mounts, 1, look_at_paths=False)["mounts"]
+    assert [row["hidden"] for row in rows] == [""] * 3
