@@ -1422,6 +1422,10 @@ Remedy: nothing to do; the first access to {path} shows it
 NFS_MOUNT_TAKEN (refusal): the role nfs_mounts cannot mount an export at {path}: {evidence}
 Remedy: remove what is there, or set another path in nfs_mounts_mounts
 
+NFS_MOUNT_DIFFERS (refusal): {path} is mounted from {found}, expected {expected}
+Remedy: stop the containers that use it, run `umount {path}`, and run the playbook again; if the
+  server itself refers to {found}, name that in nfs_mounts_mounts
+
 NFS_MOUNT_USED (refusal): the NFS mount at {path} is to be removed, but its export would stay
   mounted in containers, out of sight of the host: {users}
 Remedy: stop these containers and run the playbook again, or keep the mount in nfs_mounts_mounts;
@@ -1432,7 +1436,7 @@ NFS_KERNEL_MISSING (notice): the kernel {release} cannot mount NFS on demand, so
 Remedy: install the kernel's package with the modules nfsv4 and autofs4, such as
   linux-modules-extra, and run the playbook again
 
-NFS_REMOUNT_DUE (notice): what is mounted at {path} keeps its options until it is unmounted
+NFS_REMOUNT_DUE (notice): what is mounted at {path} stays as it is until it is unmounted: {evidence}
 Remedy: stop the containers that use it, and run `umount {path}`; the next access mounts it again
 
 SMOKE_PARTIAL (notice): a smoke pod proved {seen} GPUs, but not {busy}, because pods have claimed

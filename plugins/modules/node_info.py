@@ -1926,7 +1926,7 @@ gpu_node:
         mounted:
           description: >-
             File systems of disks and of the network that are mounted now, and automounts: C(path),
-            C(type) and C(source).
+            C(type), C(source), C(read_only), and C(version) of NFS.
           type: list
           elements: dict
         users:
@@ -1949,7 +1949,7 @@ gpu_node:
         others: [/usr/lib/systemd/system/tmp.mount]
         fstab: [/]
         mounted:
-          - {path: /, type: ext4, source: /dev/sda1}
+          - {path: /, type: ext4, source: /dev/sda1, read_only: false, version: ""}
         users: {}
         enabled: []
         kernel: true

@@ -37,6 +37,8 @@ class Mounted(TypedDict):
     path: str
     type: str
     source: str
+    read_only: bool
+    version: str  # of NFS; empty: it has none
 
 
 class Values(TypedDict):
@@ -81,12 +83,22 @@ def _parse_fstab(text: str) -> list[str]:
 
 def _parse_mounted(text: str) -> list[Mounted]:
     return [
-        {"path": one.path, "type": one.kind, "source": one.source}
+        {
+            "path": one.path,
+            "type": one.kind,
+            "source": one.source,
+            "read_only": "ro" in one.options,
+            "version": _version(one.more_options) if one.kind in mounts.NFS else "",
+        }
         for one in mounts.parse_mounts(text)
         if one.kind in (*mounts.NFS, mounts.AUTOFS)
         or one.source.startswith("/dev/")
         or ":/" in one.source
     ]
+
+
+def _version(options: tuple[str, ...]) -> str:
+    return next((one.partition("=")[2] for one in options if one.startswith("vers=")), "")
 
 
 def _paths(units: dict[str, list[str]]) -> list[str]:

@@ -10,8 +10,12 @@ mounts is refused.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterator
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs import ROLE
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs import (
+    ROLE,
+    Mounted,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import units
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs.shapes import Data, Desired
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs.units import Mount
@@ -49,8 +53,12 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         refuse_platform(plan, node)
     OURS.refuse_record(plan, node)
     for mount in wanted:
+        mounted = _mounted(node, mount)
         if evidence_of := _taken(node, mount):
             plan.refuse("NFS_MOUNT_TAKEN", path=mount.path, evidence=evidence_of)
+        elif mounted and not mount.is_at(mounted["source"]):
+            source = mounted["source"]
+            plan.refuse("NFS_MOUNT_DIFFERS", path=mount.path, found=source, expected=mount.what)
     stale = _stale(node, wanted)
     for path in units.places(node["nfs"]["units"], stale):
         if users := node["nfs"]["users"].get(path):
@@ -128,10 +136,10 @@ def _plan_mounts(plan: Plan[Data], node: Node, wanted: list[Mount]) -> None:
         {"path": path, "block": "\n".join(lines)} for path, lines in changed.items()
     ]
     plan.step(WRITE, f"not as wanted: {', '.join(changed)}" if changed else None)
-    busy = {one["path"]: one["type"] for one in nfs["mounted"] if one["type"].startswith("nfs")}
     for mount in wanted:
-        if mount.path in busy and any(path in changed for path in units.files(mount)):
-            plan.notice("NFS_REMOUNT_DUE", path=mount.path)
+        is_changed = any(path in changed for path in units.files(mount))
+        if evidence := ", ".join(_differences(node, mount, is_changed=is_changed)):
+            plan.notice("NFS_REMOUNT_DUE", path=mount.path, evidence=evidence)
     if not nfs["kernel"] or not nfs["automount"]:
         plan.notice("NFS_KERNEL_MISSING", release=node["kernel"]["release"])
         return
@@ -140,6 +148,26 @@ def _plan_mounts(plan: Plan[Data], node: Node, wanted: list[Mount]) -> None:
     plan.data["paths"] = [one.path for one in idle]
     paths = ", ".join(plan.data["paths"])
     plan.step(START, f"not started, or not at boot: {paths}" if idle else None)
+
+
+def _mounted(node: Node, mount: Mount) -> Mounted | None:
+    """Return the NFS that is mounted now at the path of a mount."""
+    found = (one for one in reversed(node["nfs"]["mounted"]) if one["path"] == mount.path)
+    return next((one for one in found if one["type"].startswith("nfs")), None)
+
+
+def _differences(node: Node, mount: Mount, *, is_changed: bool) -> Iterator[str]:
+    """Yield how what is mounted now differs, in every run. Not every option shows there."""
+    mounted = _mounted(node, mount)
+    if not mounted:
+        return
+    if mounted["read_only"] != mount.read_only:
+        access = "read-only" if mounted["read_only"] else "read-write"
+        yield f"it is mounted {access}"
+    if mounted["version"] and not mount.has_version(mounted["version"]):
+        yield f"it is mounted by NFS {mounted['version']}"
+    if is_changed:
+        yield "it was mounted with other units"
 
 
 def _runs(node: Node, mount: Mount) -> bool:

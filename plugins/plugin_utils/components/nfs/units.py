@@ -40,6 +40,19 @@ class Mount(NamedTuple):
         server = f"[{self.server}]" if ":" in self.server else self.server
         return f"{server}:{self.export}"
 
+    def is_at(self, source: str) -> bool:
+        """Tell whether this is what is mounted from a source."""
+        return _normal(source) == _normal(self.what)
+
+    def has_version(self, version: str) -> bool:
+        """Tell whether a version of NFS that is mounted is the wanted one. 4 is any of them."""
+        return version == self.version or version.startswith(f"{self.version}.")
+
+
+def _normal(source: str) -> str:
+    server, colon, path = source.partition(":/")
+    return f"{server}{colon}{posixpath.normpath(f'/{path}').strip('/')}"
+
 
 def parse(
     items: Sequence[object], options: Sequence[str]

@@ -17,8 +17,11 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
 
 FOLDER = "/etc/systemd/system"
 DATA = {"server": "nas.example", "export": "/srv/data", "path": "/data"}
-AUTOFS = {"path": "/data", "type": "autofs", "source": "systemd-1"}
-NFS = {"path": "/data", "type": "nfs4", "source": "nas.example:/srv/data"}
+AUTOFS = {
+    **{"path": "/data", "type": "autofs", "source": "systemd-1"},
+    **{"read_only": False, "version": ""},
+}
+NFS = {**AUTOFS, "type": "nfs4", "source": "nas.example:/srv/data", "version": "4.2"}
 CLIENT = {"packages": {"nfs-common": {"version": "1:2.6.2-4", "held": False}}}
 
 
@@ -115,6 +118,58 @@ def test_changed_options_do_not_unmount_anything() -> None:
     assert slugs(planned) == ["write"]
     assert codes(planned) == ["NFS_REMOUNT_DUE"]
     assert "Options=vers=4.2,rw,hard,nconnect=8" in planned["data"]["units"][0]["block"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "mounted", "evidence"),
+    [
+        ({"read_only": True}, {}, "it is mounted read-write"),
+        ({}, {"read_only": True}, "it is mounted read-only"),
+        ({"version": "4.1"}, {}, "it is mounted by NFS 4.2"),
+        (
+            {"version": "3"},
+            {"read_only": True},
+            "it is mounted read-only, it is mounted by NFS 4.2",
+        ),
+        ({"version": "4"}, {}, None),
+        ({}, {"version": ""}, None),
+    ],
+)
+def test_mount_that_is_not_as_its_units_is_noticed_in_every_run(wanted, mounted, evidence) -> None:
+    mount = {**DATA, **wanted}
+    node = observed(**{**READY, "units": written(mount), "mounted": [AUTOFS, {**NFS, **mounted}]})
+    planned = plan(node, mount)
+    assert slugs(planned) == []
+    assert codes(planned) == (["NFS_REMOUNT_DUE"] if evidence else [])
+    assert all(one["message"].endswith(f": {evidence}") for one in planned["notices"])
+
+
+@pytest.mark.parametrize("source", ["old.example:/srv/data", "nas.example:/srv", "nas.example:/"])
+@pytest.mark.parametrize("is_written", [True, False])
+def test_another_export_that_is_mounted_is_refused_in_every_run(source, is_written) -> None:
+    server, _colon, export = source.partition(":")
+    units_of = DATA if is_written else {**DATA, "server": server, "export": export}
+    mounted = [AUTOFS, NFS, {**NFS, "source": source}]
+    planned = plan(observed(**{**READY, "units": written(units_of), "mounted": mounted}), DATA)
+    assert (slugs(planned), codes(planned)) == ([], ["NFS_MOUNT_DIFFERS"])
+    found = f"/data is mounted from {source}, expected nas.example:/srv/data"
+    assert found in planned["refusals"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "source"),
+    [
+        ({"export": "/srv/data/"}, "nas.example:/srv/data"),
+        ({"export": "/srv//data"}, "nas.example:/srv/data"),
+        ({"export": "/"}, "nas.example:/"),
+        ({"server": "fd00::1"}, "[fd00::1]:/srv/data"),
+    ],
+)
+def test_one_export_in_two_forms(wanted, source) -> None:
+    mount = {**DATA, **wanted}
+    mounted = [AUTOFS, {**NFS, "source": source}]
+    planned = plan(observed(**{**READY, "units": written(mount), "mounted": mounted}), mount)
+    assert (slugs(planned), codes(planned)) == ([], [])
 
 
 def test_what_is_no_longer_wanted_goes() -> None:
