@@ -61,9 +61,9 @@ options:
     default: 10
   look_at_paths:
     description: >-
-      Whether to look for files that the mounts would hide. It never looks at a path where something
-      is mounted, or below a file system that is not of this host, because a server that is gone
-      would block it.
+      Whether to look for files that the mounts would hide, and for links. It never looks at a path
+      where something is mounted, or below a file system that is not of this host, because a server
+      that is gone would block it.
     type: bool
     default: true
 """
@@ -104,7 +104,8 @@ mounts:
       type: str
     hidden:
       description: >-
-        Files at the path that a mount would hide. Empty if there are none, or if it did not look.
+        Why nothing should be mounted there, such as files at the path that a mount would hide, or a
+        link. Empty if there is no reason, or if it did not look.
       type: str
   sample:
     - server: nas.example
@@ -122,7 +123,7 @@ from typing import TYPE_CHECKING, Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import nfs_server
-from ansible_collections.metal.gpu.plugins.module_utils.probe.mount_point import hidden_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe.mount_point import read_obstacle
 from ansible_collections.metal.gpu.plugins.module_utils.read.mounts import parse_mounts
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def run(
             timeout_s,
         )
         named = {key: one[key] for key in ("server", "export", "path", "version")}
-        hidden = hidden_files(one["path"], table) if look_at_paths else ""
+        hidden = read_obstacle(one["path"], table) if look_at_paths else ""
         rows.append({**named, **answer._asdict(), "hidden": hidden})
     return {"changed": False, "mounts": rows}
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Look at a folder where something shall be mounted. `hidden_files` does I/O.
+"""Look at a folder where something shall be mounted. `read_obstacle` does I/O.
 
 To look at a mount of a server that is gone waits forever, and nothing can end it. So the kernel's
 table says where not to look.
@@ -23,16 +23,19 @@ _SHOWN = 3
 _LOCAL = {"rootfs", "tmpfs", "ramfs", "overlay", "squashfs", "btrfs", "zfs"}
 
 
-def hidden_files(path: str, table: Iterable[Mount]) -> str:
-    """Return the files that a mount at a path would hide, with the words for it.
+def read_obstacle(path: str, table: Iterable[Mount]) -> str:
+    """Return why nothing shall be mounted at a path: it has a link, or files that would be hidden.
 
-    Empty: there are none, or something is mounted there, or above it is a file system that might
-    not answer.
+    Empty: nothing speaks against it, or something is mounted there, or above it is a file system
+    that might not answer.
     """
     mounts, place = {one.path: one for one in table}, PurePosixPath(path)
-    above = (mounts[folder] for folder in map(str, place.parents) if folder in mounts)
-    if str(place) in mounts or not all(_is_local(one) for one in above):
+    above = [*map(str, reversed(place.parents))]
+    if str(place) in mounts or not all(_is_local(mounts[one]) for one in above if one in mounts):
         return ""
+    for one in (*above, str(place)):
+        if os.path.islink(one):
+            return f"{one} is a link to {os.readlink(one)}, and systemd mounts at no link"
     try:
         names = sorted(os.listdir(path))
     except FileNotFoundError:

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 ROLE = "nfs_mounts"
 FOLDER = "/etc/systemd/system"
-_UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+# All that systemd reads. Generators write units for /etc/fstab, also of paths with links.
+_UNITS = (
+    *(f"/etc/systemd/{name}" for name in ("system.control", "system")),
+    *(f"/run/systemd/{name}" for name in ("system.control", "transient", "system")),
+    *(f"/run/systemd/{name}" for name in ("generator.early", "generator", "generator.late")),
+    *(f"{folder}/systemd/system" for folder in ("/usr/local/lib", "/usr/lib", "/lib")),
+)
 _ENDINGS = ("mount", "automount")
 _WANTED = f"{FOLDER}/remote-fs.target.wants/*.automount"
 _FILESYSTEMS, _MOUNTS, _FSTAB = "/proc/filesystems", "/proc/self/mountinfo", "/etc/fstab"
@@ -76,9 +82,9 @@ def _values(reading: Reading) -> Values:
 def _parse_fstab(text: str) -> list[str]:
     """Return where /etc/fstab mounts something. Sources and options can have passwords."""
     lines = (line.split() for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return [
-        mounts.plain(words[1]) for words in lines if len(words) > 2 and words[1].startswith("/")
-    ]
+    paths = (mounts.plain(words[1]) for words in lines if len(words) > 1)
+    # As the kernel has them; two slashes at the front would stay.
+    return [posixpath.normpath(f"/{path.lstrip('/')}") for path in paths if path.startswith("/")]
 
 
 def _parse_mounted(text: str) -> list[Mounted]:

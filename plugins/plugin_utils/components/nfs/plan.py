@@ -32,6 +32,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanRe
 OURS = RolePackages(ROLE, "metal-gpu-nfs-mounts", "the NFS client", "no source", "the NFS client")
 PACKAGES = ("nfs-common", "nfs-utils")
 _SHOWN = 5
+_SYSTEMD = "systemd-"  # the source of its automounts, with its process
 STOP = Step("stop", "Stop the NFS mounts that are not wanted")
 DELETE = Step("delete", "Delete the units of NFS mounts that are not wanted")
 WRITE = Step("write", "Write the units of the NFS mounts")
@@ -83,13 +84,14 @@ def _taken(node: Node, mount: Mount) -> str:
         return "/etc/fstab has it"
     if others:
         return f"{', '.join(others)} has it"
-    mounted = [
-        one["source"]
-        for one in nfs["mounted"]
-        if one["path"] == mount.path and one["type"] != "autofs"
-    ]
+    mounted = [one["source"] for one in nfs["mounted"] if one["path"] == mount.path]
     if mounted and not any(path in nfs["units"] for path in own):
         return f"{mounted[-1]} is mounted there"
+    for one in nfs["mounted"]:
+        # The daemon autofs owns all names below such a path. Automounts of systemd do not.
+        is_map = one["type"] == "autofs" and not one["source"].startswith(_SYSTEMD)
+        if is_map and mount.path.startswith(f"{one['path']}/"):
+            return f"{one['source']} automounts what is below {one['path']}"
     return ""
 
 

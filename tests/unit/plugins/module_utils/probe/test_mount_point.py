@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.mount_point import hidden_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe.mount_point import read_obstacle
 from ansible_collections.metal.gpu.plugins.module_utils.read.mounts import parse_mounts
 from ansible_collections.metal.gpu.tests.unit.support.playbooks import ROOT
 
@@ -31,9 +31,9 @@ def mounted(path: Path, kind: str = "nfs4", source: str = "nas:/srv") -> str:
 def test_mount_point_is_not_looked_at(tmp_path: Path, kind: str, source: str) -> None:
     place = tmp_path / "data"
     place.touch()
-    assert "Not a directory" in hidden_files(str(place), parse_mounts(DISK))
+    assert "Not a directory" in read_obstacle(str(place), parse_mounts(DISK))
     table = parse_mounts(mounted(place, kind, source))
-    assert [hidden_files(path, table) for path in (str(place), f"{place}/")] == ["", ""]
+    assert [read_obstacle(path, table) for path in (str(place), f"{place}/")] == ["", ""]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,20 @@ def test_nothing_below_another_host_is_looked_at(tmp_path: Path, kind, source, l
     (tmp_path / "data").mkdir()
     (tmp_path / "data/file").touch()
     table = parse_mounts(mounted(tmp_path, kind, source))
-    assert (hidden_files(str(tmp_path / "data"), table) != "") is looks
+    assert (read_obstacle(str(tmp_path / "data"), table) != "") is looks
+
+
+def test_path_with_a_link(tmp_path: Path) -> None:
+    """systemd mounts at no path with a link: also if the folder that is meant is empty."""
+    (tmp_path / "real/data").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "loop").symlink_to("loop")
+    table = parse_mounts(DISK)
+    words = f"{tmp_path}/link is a link to {tmp_path}/real"
+    assert read_obstacle(f"{tmp_path}/link", table).startswith(words)
+    assert read_obstacle(f"{tmp_path}/link/data", table).startswith(words)
+    assert read_obstacle(f"{tmp_path}/loop/none", table).startswith(f"{tmp_path}/loop is a link")
+    assert read_obstacle(f"{tmp_path}/real/data", table) == ""
 
 
 def test_the_question_at_the_end_of_a_run_looks_at_no_path() -> None:

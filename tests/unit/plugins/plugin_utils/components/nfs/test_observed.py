@@ -75,6 +75,31 @@ def test_what_is_read(tmp_path: Path) -> None:
     assert "canary" not in str(found)
 
 
+@pytest.mark.parametrize(
+    "folder",
+    [
+        *("/run/systemd/generator", "/run/systemd/system", "/run/systemd/transient"),
+        *("/usr/local/lib/systemd/system", "/etc/systemd/system.control"),
+    ],
+)
+def test_units_of_others_are_found_wherever_systemd_reads_them(tmp_path, folder) -> None:
+    unit = f"{folder}/srv-data.automount"
+    assert unit in values(tmp_path, **{unit: ""})["others"]
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("nas:/x /data/ nfs noauto,x-systemd.automount", "/data"),
+        ("nas:/x //data//sub nfs defaults", "/data/sub"),
+        ("nas:/x /data/./sub nfs", "/data/sub"),
+        ("nas:/x /data", "/data"),
+    ],
+)
+def test_paths_of_fstab_are_those_that_the_kernel_has(tmp_path, line, path) -> None:
+    assert values(tmp_path, **{"/etc/fstab": f"{line}\n"})["fstab"] == [path]
+
+
 def test_who_keeps_a_mount_of_ours(tmp_path: Path) -> None:
     texts = {"mountinfo": HOST, "comm": "init\n", "cgroup": "0::/\n"}
     plant(tmp_path, {f"/proc/1/{name}": text for name, text in texts.items()})

@@ -207,12 +207,24 @@ def test_absent_takes_everything_back() -> None:
         ({"fstab": ["/", "/data"]}, "/etc/fstab has it"),
         ({"others": [f"{FOLDER}/data.mount"]}, f"{FOLDER}/data.mount has it"),
         ({"mounted": [{**NFS, "source": "/dev/sdb1", "type": "ext4"}]}, "/dev/sdb1 is mounted"),
+        ({"mounted": [AUTOFS]}, "systemd-1 is mounted there"),
+        ({"mounted": [{**AUTOFS, "source": "/etc/auto.direct"}]}, "/etc/auto.direct is mounted"),
+        ({"others": ["/run/systemd/generator/data.automount"]}, "data.automount has it"),
     ],
 )
 def test_path_of_somebody_else_is_refused(changes, words) -> None:
     planned = plan(observed(**changes), DATA)
     assert codes(planned) == ["NFS_MOUNT_TAKEN"]
     assert words in planned["refusals"][0]["message"]
+
+
+def test_path_below_a_map_of_autofs_is_refused() -> None:
+    above = {**AUTOFS, "path": "/net"}
+    item = {**DATA, "path": "/net/data"}
+    planned = plan(observed(mounted=[{**above, "source": "/etc/auto.net"}]), item)
+    assert codes(planned) == ["NFS_MOUNT_TAKEN"]
+    assert "/etc/auto.net automounts what is below /net" in planned["refusals"][0]["message"]
+    assert codes(plan(observed(mounted=[above]), item)) == []
 
 
 @pytest.mark.parametrize(
