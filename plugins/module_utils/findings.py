@@ -1399,8 +1399,8 @@ Remedy: compare `nvidia-smi -L` on the host with `docker run --rm --gpus all IMA
 
 NFS_SERVER_SILENT (failure): the NFS server {server} does not answer this host about {export}:
   {evidence}
-Remedy: check the name, the network and the firewall: `nc -vz {server} 2049` on the host; NFS 3 also
-  needs port 111 and that of the server's mountd
+Remedy: check the name, the network and the firewall: `nc -vz {server} 2049` on the host, or the
+  port in the mount's options; NFS 3 also needs port 111 and that of the server's mountd
 
 NFS_VERSION_DIFFERS (failure): {server} does not have the version of NFS that the mount at {path}
   needs: it has {evidence}, expected {version}

@@ -55,6 +55,26 @@ options:
           may write.
         type: bool
         default: false
+      port:
+        description: Port of NFS. V(0) is the usual one, or for NFS 3 the one that the server names.
+        type: int
+        default: 0
+      mount_port:
+        description: Port of the mount protocol of NFS 3. V(0) is the one that the server names.
+        type: int
+        default: 0
+      security:
+        description: >-
+          Security of the mount. With another one than V(sys), such as C(sec=krb5p), it asks only
+          whether the server answers and has the version, and the export is V(unproven).
+        type: str
+        default: sys
+      transport:
+        description: >-
+          Transport of the mount. With another one than V(tcp), such as C(proto=rdma), it asks
+          nothing, and the export is V(unproven).
+        type: str
+        default: tcp
   timeout:
     description: Seconds to wait for each answer.
     type: int
@@ -146,6 +166,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
             },
             "read_only": {"type": "bool", "default": False},
             "squashed": {"type": "bool", "default": False},
+            "port": {"type": "int", "default": 0},
+            "mount_port": {"type": "int", "default": 0},
+            "security": {"type": "str", "default": nfs_server.SYS},
+            "transport": {"type": "str", "default": nfs_server.TCP},
         },
     },
     "timeout": {"type": "int", "default": 10},
@@ -166,6 +190,10 @@ def run(
                 one["version"],
                 # What root may do says nothing if root is nobody.
                 read_only=one["read_only"] or one["squashed"],
+                port=one["port"],
+                mount_port=one["mount_port"],
+                security=one["security"],
+                transport=one["transport"],
             ),
             timeout_s,
         )

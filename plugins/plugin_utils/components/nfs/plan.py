@@ -129,6 +129,10 @@ def _plan_mounts(plan: Plan[Data], node: Node, wanted: list[Mount]) -> None:
             "version": one.version,
             "read_only": one.read_only,
             "squashed": one.squashed,
+            "port": one.port("port"),
+            "mount_port": one.port("mountport"),
+            "security": one.security,
+            "transport": one.transport,
         }
         for one in wanted
     ]

@@ -32,6 +32,10 @@ class Asked(TypedDict):
     version: str
     read_only: bool
     squashed: bool
+    port: int
+    mount_port: int
+    security: str
+    transport: str
 
 
 class Data(PackageData, total=False):

@@ -218,6 +218,29 @@ def test_path_of_somebody_else_is_refused(changes, words) -> None:
     assert words in planned["refusals"][0]["message"]
 
 
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ([], {}),
+        (["hard", "nconnect=8", "proto=tcp", "tcp", "proto=tcp6"], {}),
+        (["sec=sys", "xprtsec=none", "port=0"], {}),
+        (["port=20490"], {"port": 20490}),
+        (["port=1", "port=20490", "mountport=20048"], {"port": 20490, "mount_port": 20048}),
+        (["sec=krb5p"], {"security": "sec=krb5p"}),
+        (["sec=krb5:krb5i"], {"security": "sec=krb5:krb5i"}),
+        (["sec=krb5:sys"], {}),
+        (["sec=sys", "xprtsec=mtls"], {"security": "xprtsec=mtls"}),
+        (["proto=rdma", "port=20049"], {"transport": "proto=rdma", "port": 20049}),
+        (["rdma"], {"transport": "rdma"}),
+        (["mountproto=udp"], {"transport": "mountproto=udp"}),
+    ],
+)
+def test_server_is_asked_as_it_is_mounted(options, asked) -> None:
+    (found,) = plan(VIRGIN, {**DATA, "options": options})["data"]["mounts"]
+    usual = {"port": 0, "mount_port": 0, "security": "sys", "transport": "tcp"}
+    assert {key: found[key] for key in usual} == {**usual, **asked}
+
+
 def test_path_below_a_map_of_autofs_is_refused() -> None:
     above = {**AUTOFS, "path": "/net"}
     item = {**DATA, "path": "/net/data"}
@@ -242,6 +265,9 @@ def test_path_below_a_map_of_autofs_is_refused() -> None:
         ({**DATA, "read_only": "yes"}, "read_only as true or false"),
         ({**DATA, "options": "hard"}, "options as a list such as [hard, nconnect=8]"),
         ({**DATA, "options": ["ro"]}, "no option ro: version and read_only decide it"),
+        ({**DATA, "options": ["port=x"]}, "port as a number up to 65535"),
+        ({**DATA, "options": ["port"]}, "port as a number up to 65535"),
+        ({**DATA, "options": ["mountport=65536"]}, "mountport as a number up to 65535"),
         ({**DATA, "mode": "0777"}, "no key mode"),
         ({"server": "nas", "export": "/srv"}, "path as a text without blanks"),
     ],
