@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ansible_collections.metal.gpu.plugins.module_utils.read import mounts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
@@ -27,29 +27,40 @@ def read_mount_users(root: Path, paths: Collection[str]) -> dict[str, list[str]]
 
     systemd unmounts in the namespace of process 1, which need not be that of this process.
     """
-    found: dict[str, list[str]] = {}
     first = root / "proc/1"
     if not paths or not first.is_dir():
-        return found
-    here = mounts.parse_mounts(_text(first / "mountinfo"))
-    mounted = [path for path in paths if mounts.visible_nfs(here, path)]
-    if not mounted:
-        return found
-    seen = {os.readlink(first / "ns/mnt")}
+        return {}
+    try:
+        here = mounts.parse_mounts(_text(first / "mountinfo"))
+        mounted = [path for path in paths if mounts.visible_nfs(here, path)]
+        return _users(root, mounted, here, os.readlink(first / "ns/mnt")) if mounted else {}
+    except OSError as error:  # only root may read it; what is unknown is no proof
+        return {path: [f"unknown processes ({error})"] for path in paths}
+
+
+def _users(
+    root: Path, mounted: Collection[str], here: Sequence[mounts.Mount], host: str
+) -> dict[str, list[str]]:
+    tables: dict[str, list[mounts.Mount]] = {}
+    names: dict[str, str] = {}
     for process in sorted(root.glob("proc/[0-9]*"), key=lambda path: int(path.name)):
         try:
             namespace = os.readlink(process / "ns/mnt")
-            if namespace in seen:
-                continue
-            there = mounts.parse_mounts(_text(process / "mountinfo"))
-            kept = [path for path in mounted if mounts.stays_mounted(path, here, there)]
-            name = _name(process) if kept else ""
+            if namespace not in (*tables, host):
+                table, name = mounts.parse_mounts(_text(process / "mountinfo")), _name(process)
+                tables[namespace], names[namespace] = table, name
         except OSError:  # the process has ended; another one may have its namespace
             continue
-        seen.add(namespace)
-        for path in kept:
-            found.setdefault(path, []).append(name)
-    return found
+    masters = mounts.parse_masters((here, *tables.values()))
+    found = {
+        path: [
+            names[namespace]
+            for namespace, there in tables.items()
+            if mounts.stays_mounted(path, here, there, masters)
+        ]
+        for path in mounted
+    }
+    return {path: users for path, users in found.items() if users}
 
 
 def _name(process: Path) -> str:

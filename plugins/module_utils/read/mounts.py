@@ -15,7 +15,7 @@ import posixpath
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 NFS, AUTOFS = ("nfs", "nfs4"), "autofs"
 _CODES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\"))
@@ -46,7 +46,8 @@ def parse_mounts(text: str) -> list[Mount]:
             groups = dict(one.split(":", 1) for one in words[6:] if ":" in one)
             found.append(
                 Mount(
-                    *words[:2],
+                    words[0],
+                    words[1],
                     plain(words[3]),
                     plain(words[4]),
                     tuple(words[5].split(",")),
@@ -72,7 +73,14 @@ def visible_nfs(mounts: Iterable[Mount], path: str) -> Mount | None:
     return next((one for one in reversed([*mounts]) if _is_nfs(one) and one.path == path), None)
 
 
-def stays_mounted(path: str, here: Sequence[Mount], there: Sequence[Mount]) -> bool:
+def parse_masters(tables: Iterable[Sequence[Mount]]) -> dict[str, str]:
+    """Return which groups get the changes of which others."""
+    return {one.shared: one.master for table in tables for one in table if one.shared}
+
+
+def stays_mounted(
+    path: str, here: Sequence[Mount], there: Sequence[Mount], masters: Mapping[str, str]
+) -> bool:
     """Tell whether the NFS at a path here stays mounted there after it is unmounted here.
 
     `there` is the table of another mount namespace. To unmount takes a mount from namespaces that
@@ -87,10 +95,22 @@ def stays_mounted(path: str, here: Sequence[Mount], there: Sequence[Mount]) -> b
         # export there can be others, which are other file systems.
         if _is_nfs(one) and _is_below(one.source, gone.source):
             above = _parent(there, one)
-            follows = above and parent.shared and parent.shared in (above.shared, above.master)
-            if not above or not follows or _spot(one, above) != _spot(gone, parent):
+            is_same = above and _spot(one, above) == _spot(gone, parent)
+            if not above or not is_same or not _follows(above, parent.shared, masters):
                 return True
     return False
+
+
+def _follows(mount: Mount, group: str, masters: Mapping[str, str]) -> bool:
+    """Tell whether a mount gets the changes of a group, also by way of others."""
+    if not group or mount.shared == group:
+        return bool(group)
+    above = mount.master
+    seen: set[str] = set()
+    while above and above not in seen and above != group:
+        seen.add(above)
+        above = masters.get(above, "")
+    return above == group
 
 
 def _is_nfs(mount: Mount) -> bool:

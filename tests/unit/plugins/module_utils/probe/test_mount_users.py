@@ -50,6 +50,15 @@ def test_process_that_ends_does_not_hide_its_namespace(tmp_path: Path) -> None:
     assert read_mount_users(tmp_path, ["/data"]) == {"/data": ["python3 (process 91)"]}
 
 
+def test_what_is_unknown_is_no_proof(tmp_path: Path) -> None:
+    """Only root may read it."""
+    process(tmp_path, 1, 1, HOST)
+    (tmp_path / "proc/1/mountinfo").unlink()
+    (words,) = read_mount_users(tmp_path, ["/data"])["/data"]
+    assert words.startswith("unknown processes (")
+    assert "mountinfo" in words
+
+
 def test_processes_are_not_read_if_nothing_is_mounted(tmp_path: Path) -> None:
     assert read_mount_users(tmp_path, ["/data"]) == {}
     process(tmp_path, 1, 1, HOST)

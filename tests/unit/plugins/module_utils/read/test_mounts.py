@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.mounts import (
+    parse_masters,
     parse_mounts,
     stays_mounted,
     visible_nfs,
@@ -30,6 +31,11 @@ ROOT = "2000 1999 0:77 / / rw,relatime - overlay overlay rw,lowerdir=/x\n"
 
 def container(source: str, path: str = "/in", groups: str = "", kind: str = "nfs4") -> str:
     return f"{ROOT}2001 2000 0:41 / {path} rw,relatime{groups} - {kind} {source} rw,vers=4.2,hard\n"
+
+
+def stays(there: str, path: str = "/data", here: str = HOST, between: str = "") -> bool:
+    tables = [parse_mounts(text) for text in (here, there, between)]
+    return stays_mounted(path, tables[0], tables[1], parse_masters(tables))
 
 
 def test_fields() -> None:
@@ -61,7 +67,7 @@ def test_the_last_mount_of_a_path_is_visible() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "stays"),
+    ("there", "expected"),
     [
         pytest.param("", False, id="nothing is mounted"),
         pytest.param(SERVICE, False, id="a service of systemd"),
@@ -85,14 +91,22 @@ def test_the_last_mount_of_a_path_is_visible() -> None:
         ),
     ],
 )
-def test_who_keeps_it(there: str, stays: bool) -> None:
-    assert stays_mounted("/data", parse_mounts(HOST), parse_mounts(there)) is stays
+def test_who_keeps_it(there: str, expected: bool) -> None:
+    assert stays(there) is expected
 
 
 def test_mount_without_an_automount() -> None:
-    here = parse_mounts(HOST.replace("972 971", "972 22"))
-    assert not stays_mounted("/data", here, parse_mounts(SERVICE.replace("1233 1232", "1233 1198")))
+    here = HOST.replace("972 971", "972 22")
+    assert not stays(SERVICE.replace("1233 1232", "1233 1198"), here=here)
     # Bound elsewhere in a namespace that follows the host: that spot is none of the host's.
     moved = SERVICE.replace("1233 1232", "1233 1198").replace("/ /data ro", "/ /else ro")
-    assert stays_mounted("/data", here, parse_mounts(moved))
-    assert not stays_mounted("/other", here, parse_mounts(moved))
+    assert stays(moved, here=here)
+    assert not stays(moved, "/other", here)
+
+
+def test_namespace_that_a_service_has_made_follows_the_host_by_way_of_it() -> None:
+    between = SERVICE.replace("master:414", "shared:700 master:414")
+    inner = SERVICE.replace("master:414", "master:700")
+    assert not stays(inner, between=between)
+    assert stays(inner, between=between.replace("master:414", "master:999"))
+    assert stays(inner, between=between.replace("master:414", "master:700"))  # this has no end
