@@ -81,9 +81,9 @@ options:
     default: 10
   look_at_paths:
     description: >-
-      Whether to look for files that the mounts would hide, and for links. It never looks at a path
-      where something is mounted, or below a file system that is not of this host, because a server
-      that is gone would block it.
+      Whether to look for other mounts and links at the paths, and for files that the mounts would
+      hide. It looks into no folder where something is mounted, or below a file system that is not
+      of this host, because a server that is gone would block it.
     type: bool
     default: true
 """

@@ -13,6 +13,8 @@ import os
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from ansible_collections.metal.gpu.plugins.module_utils.read.mounts import AUTOFS, NFS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -26,12 +28,16 @@ _LOCAL = {"rootfs", "tmpfs", "ramfs", "overlay", "squashfs", "btrfs", "zfs"}
 def read_obstacle(path: str, table: Iterable[Mount]) -> str:
     """Return why nothing shall be mounted at a path: it has a link, or files that would be hidden.
 
-    Empty: nothing speaks against it, or something is mounted there, or above it is a file system
-    that might not answer.
+    Empty: nothing speaks against it, or above it is a file system that might not answer. Whose NFS
+    or automount is at the path itself is for the plan to say.
     """
     mounts, place = {one.path: one for one in table}, PurePosixPath(path)
     above = [*map(str, reversed(place.parents))]
-    if str(place) in mounts or not all(_is_local(mounts[one]) for one in above if one in mounts):
+    if there := mounts.get(str(place)):
+        is_known = there.kind in (*NFS, AUTOFS)
+        # Sources of other file systems can have passwords.
+        return "" if is_known else f"a file system of type {there.kind} is mounted there"
+    if not all(_is_local(mounts[one]) for one in above if one in mounts):
         return ""
     for one in (*above, str(place)):
         if os.path.islink(one):

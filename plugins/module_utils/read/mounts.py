@@ -88,15 +88,16 @@ def stays_mounted(
     """
     gone = visible_nfs(here, path)
     parent = _parent(here, gone) if gone else None
-    if not gone or not parent:
+    if not gone:
         return False
     for one in there:
         # All NFS has the root `/` in the table. The source has the folder that is mounted. Below an
         # export there can be others, which are other file systems.
         if _is_nfs(one) and _is_below(one.source, gone.source):
             above = _parent(there, one)
-            is_same = above and _spot(one, above) == _spot(gone, parent)
-            if not above or not is_same or not _follows(above, parent.shared, masters):
+            if not above or not parent or not _follows(above, parent.shared, masters):
+                return True
+            if _spot(one, above) != _spot(gone, parent):
                 return True
     return False
 

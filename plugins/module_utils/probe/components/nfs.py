@@ -88,19 +88,22 @@ def _parse_fstab(text: str) -> list[str]:
 
 
 def _parse_mounted(text: str) -> list[Mounted]:
-    return [
-        {
-            "path": one.path,
-            "type": one.kind,
-            "source": one.source,
-            "read_only": "ro" in one.options,
-            "version": _version(one.more_options) if one.kind in mounts.NFS else "",
-        }
-        for one in mounts.parse_mounts(text)
-        if one.kind in (*mounts.NFS, mounts.AUTOFS)
-        or one.source.startswith("/dev/")
-        or ":/" in one.source
-    ]
+    found: list[Mounted] = []
+    for one in mounts.parse_mounts(text):
+        is_nfs = one.kind in mounts.NFS
+        is_plain = is_nfs or one.kind == mounts.AUTOFS or one.source.startswith("/dev/")
+        if is_plain or ":/" in one.source:
+            found.append(
+                {
+                    "path": one.path,
+                    "type": one.kind,
+                    # Others can have passwords, such as those of FTP.
+                    "source": one.source if is_plain else one.kind,
+                    "read_only": "ro" in one.options,
+                    "version": _version(one.more_options) if is_nfs else "",
+                }
+            )
+    return found
 
 
 def _version(options: tuple[str, ...]) -> str:

@@ -157,9 +157,9 @@ def _plan_mounts(plan: Plan[Data], node: Node, wanted: list[Mount]) -> None:
 
 
 def _mounted(node: Node, mount: Mount) -> Mounted | None:
-    """Return the NFS that is mounted now at the path of a mount."""
+    """Return what is mounted now at the path of a mount, upon its automount."""
     found = (one for one in reversed(node["nfs"]["mounted"]) if one["path"] == mount.path)
-    return next((one for one in found if one["type"].startswith("nfs")), None)
+    return next((one for one in found if one["type"] != "autofs"), None)
 
 
 def _differences(node: Node, mount: Mount, *, is_changed: bool) -> Iterator[str]:

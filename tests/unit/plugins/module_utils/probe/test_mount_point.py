@@ -25,15 +25,25 @@ def mounted(path: Path, kind: str = "nfs4", source: str = "nas:/srv") -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "source"),
-    [("nfs4", "nas:/srv"), ("autofs", "systemd-1"), ("cifs", "//nas/x"), ("ext4", "/dev/sdb1")],
+    ("kind", "source", "words"),
+    [
+        ("nfs4", "nas:/srv", ""),
+        ("autofs", "systemd-1", ""),
+        ("cifs", "//nas/x", "a file system of type cifs is mounted there"),
+        (
+            "fuse.curlftpfs",
+            "ftp://u:canary@x/",
+            "a file system of type fuse.curlftpfs is mounted there",
+        ),
+        ("tmpfs", "tmpfs", "a file system of type tmpfs is mounted there"),
+    ],
 )
-def test_mount_point_is_not_looked_at(tmp_path: Path, kind: str, source: str) -> None:
+def test_mount_point_is_not_looked_at(tmp_path: Path, kind: str, source: str, words: str) -> None:
     place = tmp_path / "data"
     place.touch()
     assert "Not a directory" in read_obstacle(str(place), parse_mounts(DISK))
     table = parse_mounts(mounted(place, kind, source))
-    assert [read_obstacle(path, table) for path in (str(place), f"{place}/")] == ["", ""]
+    assert [read_obstacle(path, table) for path in (str(place), f"{place}/")] == [words] * 2
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,11 @@ def test_files_that_a_mount_would_hide(tmp_path) -> None:
     mounts = [{**ASKED, **one, "path": path} for path in paths]
     rows = nfs_export_info.run(mounts, 1)["mounts"]
     words = "the mount would hide file0, file1, file2 and 2 more"
-    assert [row["hidden"] for row in rows] == [words, "", ""]
+    assert [row["hidden"] for row in rows] == [
+        words,
+        "",
+        "a file system of type proc is mounted there",
+    ]
     assert finding("NFS_MOUNT_TAKEN", "gpu-1", path=str(tmp_path), evidence=words) in [
         *judge_exports(rows, "gpu-1")
     ]

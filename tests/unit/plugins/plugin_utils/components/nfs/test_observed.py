@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.module_utils.read.test_mou
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
 
 FOLDER = "/etc/systemd/system"
+FTP = {"path": "/ftp", "type": "fuse.curlftpfs"}
 AUTOFS, NFS4 = ({"path": "/data", "type": kind} for kind in ("autofs", "nfs4"))
 BLOCK = """\
 # BEGIN managed by Ansible, role metal.gpu.nfs_mounts
@@ -40,6 +41,7 @@ TEXTS = {
         "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
         "23 22 0:5 / /proc rw - proc proc rw\n"
         "24 22 0:40 / /data rw - autofs systemd-1 rw,fd=51,timeout=0\n"
+        "26 22 0:42 / /ftp rw - fuse.curlftpfs curlftpfs#ftp://u:canary@x/ rw\n"
         "25 24 0:41 / /data ro - nfs4 nas:/srv/data rw,hard,vers=4.2\n"
     ),
     "/proc/filesystems": "nodev\tproc\n\text4\n",
@@ -65,6 +67,7 @@ def test_what_is_read(tmp_path: Path) -> None:
         "mounted": [
             {"path": "/", "type": "ext4", "source": "/dev/sda1", "read_only": False, "version": ""},
             {**AUTOFS, "source": "systemd-1", "read_only": False, "version": ""},
+            {**FTP, "source": "fuse.curlftpfs", "read_only": False, "version": ""},
             {**NFS4, "source": "nas:/srv/data", "read_only": True, "version": "4.2"},
         ],
         "users": {},

@@ -156,6 +156,13 @@ def test_another_export_that_is_mounted_is_refused_in_every_run(source, is_writt
     assert found in planned["refusals"][0]["message"]
 
 
+def test_disk_that_is_mounted_upon_an_export_is_refused() -> None:
+    disk = {**NFS, "type": "ext4", "source": "/dev/sdb1", "version": ""}
+    planned = plan(observed(**{**READY, "mounted": [AUTOFS, NFS, disk]}), DATA)
+    assert codes(planned) == ["NFS_MOUNT_DIFFERS"]
+    assert "/data is mounted from /dev/sdb1" in planned["refusals"][0]["message"]
+
+
 @pytest.mark.parametrize(
     ("wanted", "source"),
     [
