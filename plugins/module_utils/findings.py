@@ -1409,8 +1409,8 @@ Remedy: nothing to do; to prove these GPUs, stop the programs and run `ansible-p
 
 NFS_SERVER_SILENT (failure): the NFS server {server} does not answer this host about {export}:
   {evidence}
-Remedy: check the name, the network and the firewall: `nc -vz {server} 2049` on the host; NFS 3 also
-  needs port 111 and that of the server's mountd
+Remedy: check the name, the network and the firewall: `nc -vz {server} 2049` on the host, or the
+  port in the mount's options; NFS 3 also needs port 111 and that of the server's mountd
 
 NFS_VERSION_DIFFERS (failure): {server} does not have the version of NFS that the mount at {path}
   needs: it has {evidence}, expected {version}
@@ -1432,12 +1432,21 @@ Remedy: nothing to do; the first access to {path} shows it
 NFS_MOUNT_TAKEN (refusal): the role nfs_mounts cannot mount an export at {path}: {evidence}
 Remedy: remove what is there, or set another path in nfs_mounts_mounts
 
+NFS_MOUNT_DIFFERS (refusal): {path} is mounted from {found}, expected {expected}
+Remedy: stop the containers that use it, run `umount {path}`, and run the playbook again; if the
+  server itself refers to {found}, name that in nfs_mounts_mounts
+
+NFS_MOUNT_USED (refusal): the NFS mount at {path} is to be removed, but its export would stay
+  mounted in containers, out of sight of the host: {users}
+Remedy: stop these containers and run the playbook again, or keep the mount in nfs_mounts_mounts;
+  `docker ps` lists containers, and `systemctl status NUMBER` shows what a process belongs to
+
 NFS_KERNEL_MISSING (notice): the kernel {release} cannot mount NFS on demand, so the units of the
   mounts are written, and not started
 Remedy: install the kernel's package with the modules nfsv4 and autofs4, such as
   linux-modules-extra, and run the playbook again
 
-NFS_REMOUNT_DUE (notice): what is mounted at {path} keeps its options until it is unmounted
+NFS_REMOUNT_DUE (notice): what is mounted at {path} stays as it is until it is unmounted: {evidence}
 Remedy: stop the containers that use it, and run `umount {path}`; the next access mounts it again
 
 SMOKE_PARTIAL (notice): a smoke pod proved {seen} GPUs, but not {busy}, because pods have claimed

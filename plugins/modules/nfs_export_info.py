@@ -55,10 +55,37 @@ options:
           may write.
         type: bool
         default: false
+      port:
+        description: Port of NFS. V(0) is the usual one, or for NFS 3 the one that the server names.
+        type: int
+        default: 0
+      mount_port:
+        description: Port of the mount protocol of NFS 3. V(0) is the one that the server names.
+        type: int
+        default: 0
+      security:
+        description: >-
+          Security of the mount. With another one than V(sys), such as C(sec=krb5p), it asks only
+          whether the server answers and has the version, and the export is V(unproven).
+        type: str
+        default: sys
+      transport:
+        description: >-
+          Transport of the mount. With another one than V(tcp), such as C(proto=rdma), it asks
+          nothing, and the export is V(unproven).
+        type: str
+        default: tcp
   timeout:
     description: Seconds to wait for each answer.
     type: int
     default: 10
+  look_at_paths:
+    description: >-
+      Whether to look for other mounts and links at the paths, and for files that the mounts would
+      hide. It looks into no folder where something is mounted, or below a file system that is not
+      of this host, because a server that is gone would block it.
+    type: bool
+    default: true
 """
 
 EXAMPLES = r"""
@@ -96,7 +123,9 @@ mounts:
       description: What the server said.
       type: str
     hidden:
-      description: Files at the path that a mount would hide. Empty if there are none.
+      description: >-
+        Why nothing should be mounted there, such as files at the path that a mount would hide, or a
+        link. Empty if there is no reason, or if it did not look.
       type: str
   sample:
     - server: nas.example
@@ -108,17 +137,19 @@ mounts:
       hidden: ""
 """
 
-import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import nfs_server
+from ansible_collections.metal.gpu.plugins.module_utils.probe.mount_point import read_obstacle
+from ansible_collections.metal.gpu.plugins.module_utils.read.mounts import parse_mounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_SHOWN = 3
+_TABLE = Path("/proc/self/mountinfo")
 ARGUMENT_SPEC: dict[str, Any] = {
     "mounts": {
         "type": "list",
@@ -135,27 +166,21 @@ ARGUMENT_SPEC: dict[str, Any] = {
             },
             "read_only": {"type": "bool", "default": False},
             "squashed": {"type": "bool", "default": False},
+            "port": {"type": "int", "default": 0},
+            "mount_port": {"type": "int", "default": 0},
+            "security": {"type": "str", "default": nfs_server.SYS},
+            "transport": {"type": "str", "default": nfs_server.TCP},
         },
     },
     "timeout": {"type": "int", "default": 10},
+    "look_at_paths": {"type": "bool", "default": True},
 }
 
 
-def hidden(path: str) -> str:
-    """Return the files that a mount at this path would hide, unless something is mounted there."""
-    try:
-        if os.path.ismount(path):
-            return ""
-        names = sorted(os.listdir(path))
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        return str(error)
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"the mount would hide {', '.join(names[:_SHOWN])}{more}" if names else ""
-
-
-def run(mounts: Sequence[Mapping[str, Any]], timeout_s: float) -> dict[str, Any]:
+def run(
+    mounts: Sequence[Mapping[str, Any]], timeout_s: float, *, look_at_paths: bool = True
+) -> dict[str, Any]:
+    table = parse_mounts(_TABLE.read_text(encoding="utf-8", errors="replace"))
     rows = []
     for one in mounts:
         answer = nfs_server.ask(
@@ -165,17 +190,25 @@ def run(mounts: Sequence[Mapping[str, Any]], timeout_s: float) -> dict[str, Any]
                 one["version"],
                 # What root may do says nothing if root is nobody.
                 read_only=one["read_only"] or one["squashed"],
+                port=one["port"],
+                mount_port=one["mount_port"],
+                security=one["security"],
+                transport=one["transport"],
             ),
             timeout_s,
         )
         named = {key: one[key] for key in ("server", "export", "path", "version")}
-        rows.append({**named, **answer._asdict(), "hidden": hidden(one["path"])})
+        hidden = read_obstacle(one["path"], table) if look_at_paths else ""
+        rows.append({**named, **answer._asdict(), "hidden": hidden})
     return {"changed": False, "mounts": rows}
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    module.exit_json(**run(module.params["mounts"], module.params["timeout"]))
+    params = module.params
+    module.exit_json(
+        **run(params["mounts"], params["timeout"], look_at_paths=params["look_at_paths"])
+    )
 
 
 if __name__ == "__main__":

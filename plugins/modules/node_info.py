@@ -1939,9 +1939,14 @@ gpu_node:
         mounted:
           description: >-
             File systems of disks and of the network that are mounted now, and automounts: C(path),
-            C(type) and C(source).
+            C(type), C(source), C(read_only), and C(version) of NFS.
           type: list
           elements: dict
+        users:
+          description: >-
+            Processes that keep an NFS mount of P(metal.gpu.nfs_mounts#role) after the host has
+            unmounted it, one of each container, by the path of the mount.
+          type: dict
         enabled:
           description: The automounts that systemd starts at boot.
           type: list
@@ -1957,7 +1962,8 @@ gpu_node:
         others: [/usr/lib/systemd/system/tmp.mount]
         fstab: [/]
         mounted:
-          - {path: /, type: ext4, source: /dev/sda1}
+          - {path: /, type: ext4, source: /dev/sda1, read_only: false, version: ""}
+        users: {}
         enabled: []
         kernel: true
         automount: true

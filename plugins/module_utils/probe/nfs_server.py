@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 OK, UNPROVEN = "ok", "unproven"
 UNREACHABLE, VERSION, MISSING, READ_ONLY = "unreachable", "version", "missing", "read_only"
+SYS, TCP = "sys", "tcp"
 _PRIVILEGED = range(1023, 700, -1)  # servers trust these ports only, unless they are told otherwise
 _LONGEST = 1 << 20
 
@@ -35,6 +36,8 @@ class Mount(NamedTuple):
     read_only: bool = False
     port: int = 0  # of NFS; 0: the usual one, or with NFS 3 that of the server's list
     mount_port: int = 0  # of the mount protocol of NFS 3; 0: that of the server's list
+    security: str = SYS  # other kinds need keys, which a question does not have
+    transport: str = TCP
 
 
 class Answer(NamedTuple):
@@ -132,6 +135,8 @@ def _trusted(family: int) -> socket.socket:
 
 def ask(mount: Mount, timeout_s: float = 10.0) -> Answer:
     """Ask the server of a mount."""
+    if mount.transport != TCP:
+        return Answer(UNPROVEN, f"only a mount can use {mount.transport}")
     try:
         if mount.version.partition(".")[0] == "3":
             return _ask_3(mount, timeout_s)
@@ -146,7 +151,13 @@ def _refused(mount: Mount, reply: nfs.Reply) -> Answer:
     if reply.versions:
         low, high = reply.versions
         return Answer(VERSION, f"{low}" if low == high else f"{low} to {high}")
+    if mount.security != SYS:
+        return _only_a_mount(mount)
     return Answer(UNREACHABLE, reply.error)
+
+
+def _only_a_mount(mount: Mount) -> Answer:
+    return Answer(UNPROVEN, f"the server answers, and only a mount can use {mount.security}")
 
 
 def _judge(mount: Mount, status: int, *, writable: bool) -> Answer:
@@ -163,6 +174,8 @@ def _ask_4(mount: Mount, timeout_s: float) -> Answer:
     minor = int(mount.version.partition(".")[2] or 0)
     with Connection(mount.server, mount.port or nfs.NFS_PORT, timeout_s) as server:
         server.call(nfs.NFS, 4, nfs.NULL)
+        if mount.security != SYS:
+            return _only_a_mount(mount)
         for number in dict.fromkeys((minor, 0)):
             body = nfs.ask_compound(number, mount.export if number == 0 else "/")
             found = nfs.parse_compound(server.call(nfs.NFS, 4, nfs.COMPOUND, body))
@@ -185,6 +198,8 @@ def _ask_3(mount: Mount, timeout_s: float) -> Answer:
         return Answer(VERSION, "no version 3")
     with Connection(mount.server, ports[nfs.NFS], timeout_s) as server:
         server.call(nfs.NFS, 3, nfs.NULL)
+        if mount.security != SYS:
+            return _only_a_mount(mount)
         with Connection(mount.server, ports[nfs.MOUNT[0]], timeout_s) as mounts:
             exports: list[str] = []
             with suppress(Refused):  # a server may keep its list to itself

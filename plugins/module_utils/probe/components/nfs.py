@@ -11,21 +11,30 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, TypedDict
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe.mount_users import (
+    read_mount_users,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
 from ansible_collections.metal.gpu.plugins.module_utils.probe.own_files import parse_block
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
+from ansible_collections.metal.gpu.plugins.module_utils.read import mounts
 
 if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
 
 ROLE = "nfs_mounts"
 FOLDER = "/etc/systemd/system"
-_UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+# All that systemd reads. Generators write units for /etc/fstab, also of paths with links.
+_UNITS = (
+    *(f"/etc/systemd/{name}" for name in ("system.control", "system")),
+    *(f"/run/systemd/{name}" for name in ("system.control", "transient", "system")),
+    *(f"/run/systemd/{name}" for name in ("generator.early", "generator", "generator.late")),
+    *(f"{folder}/systemd/system" for folder in ("/usr/local/lib", "/usr/lib", "/lib")),
+)
 _ENDINGS = ("mount", "automount")
 _WANTED = f"{FOLDER}/remote-fs.target.wants/*.automount"
 _FILESYSTEMS, _MOUNTS, _FSTAB = "/proc/filesystems", "/proc/self/mountinfo", "/etc/fstab"
-# File systems that the kernel makes up.
-_NFS, _AUTOFS = ("nfs", "nfs4"), ("autofs",)
+_WHERE = "Where="
 
 
 class Mounted(TypedDict):
@@ -34,6 +43,8 @@ class Mounted(TypedDict):
     path: str
     type: str
     source: str
+    read_only: bool
+    version: str  # of NFS; empty: it has none
 
 
 class Values(TypedDict):
@@ -43,6 +54,7 @@ class Values(TypedDict):
     others: list[str]
     fstab: list[str]
     mounted: list[Mounted]
+    users: dict[str, list[str]]
     enabled: list[str]
     kernel: bool
     automount: bool
@@ -59,36 +71,49 @@ def _values(reading: Reading) -> Values:
         "units": ours,
         "others": [path for paths in found for path in paths if path not in ours],
         "fstab": _parse_fstab(files.read(_FSTAB) or ""),
-        "mounted": _parse_mounts(files.read(_MOUNTS) or ""),
+        "mounted": _parse_mounted(files.read(_MOUNTS) or ""),
+        "users": read_mount_users(reading.node.root, _paths(ours)),
         "enabled": [posixpath.basename(path) for path in files.find(_WANTED)],
-        "kernel": _has(files, release, "kernel/fs/nfs/nfsv4.ko*", _NFS),
-        "automount": _has(files, release, "kernel/fs/autofs/autofs4.ko*", _AUTOFS),
+        "kernel": _has(files, release, "kernel/fs/nfs/nfsv4.ko*", mounts.NFS),
+        "automount": _has(files, release, "kernel/fs/autofs/autofs4.ko*", (mounts.AUTOFS,)),
     }
 
 
 def _parse_fstab(text: str) -> list[str]:
     """Return where /etc/fstab mounts something. Sources and options can have passwords."""
     lines = (line.split() for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return [_plain(words[1]) for words in lines if len(words) > 2 and words[1].startswith("/")]
+    paths = (mounts.plain(words[1]) for words in lines if len(words) > 1)
+    # As the kernel has them; two slashes at the front would stay.
+    return [posixpath.normpath(f"/{path.lstrip('/')}") for path in paths if path.startswith("/")]
 
 
-def _parse_mounts(text: str) -> list[Mounted]:
+def _parse_mounted(text: str) -> list[Mounted]:
     found: list[Mounted] = []
-    for line in text.splitlines():
-        first, _dash, second = line.partition(" - ")
-        words, more = first.split(), second.split()
-        if len(words) > 4 and len(more) > 1:
-            kind, source = more[0], _plain(more[1])
-            if kind in (*_NFS, *_AUTOFS) or source.startswith("/dev/") or ":/" in source:
-                found.append({"path": _plain(words[4]), "type": kind, "source": source})
+    for one in mounts.parse_mounts(text):
+        is_nfs = one.kind in mounts.NFS
+        is_plain = is_nfs or one.kind == mounts.AUTOFS or one.source.startswith("/dev/")
+        if is_plain or ":/" in one.source:
+            found.append(
+                {
+                    "path": one.path,
+                    "type": one.kind,
+                    # Others can have passwords, such as those of FTP.
+                    "source": one.source if is_plain else one.kind,
+                    "read_only": "ro" in one.options,
+                    "version": _version(one.more_options) if is_nfs else "",
+                }
+            )
     return found
 
 
-def _plain(text: str) -> str:
-    """Return a path without the octal numbers that stand for blanks."""
-    for code, sign in (("\\040", " "), ("\\011", "\t"), ("\\134", "\\")):
-        text = text.replace(code, sign)
-    return text
+def _version(options: tuple[str, ...]) -> str:
+    return next((one.partition("=")[2] for one in options if one.startswith("vers=")), "")
+
+
+def _paths(units: dict[str, list[str]]) -> list[str]:
+    """Return where units mount something."""
+    lines = (line for unit in units.values() for line in unit if line.startswith(_WHERE))
+    return sorted({line[len(_WHERE) :] for line in lines})
 
 
 def _has(files: NodeFiles, release: str, module: str, names: tuple[str, ...]) -> bool:

@@ -20,6 +20,7 @@ class Nfs(TypedDict):
     others: list[str]  # the paths of other units that mount something
     fstab: list[str]
     mounted: list[Mounted]
+    users: dict[str, list[str]]  # who keeps an NFS mount of ours that is unmounted, by path
     enabled: list[str]
     kernel: bool
     automount: bool
@@ -39,6 +40,7 @@ def observe(raw: Raw) -> Observed:
             "others": values["others"],
             "fstab": values["fstab"],
             "mounted": values["mounted"],
+            "users": values["users"],
             "enabled": values["enabled"],
             "kernel": values["kernel"],
             "automount": values["automount"],

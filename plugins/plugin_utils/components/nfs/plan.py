@@ -10,8 +10,12 @@ mounts is refused.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterator
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs import ROLE
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs import (
+    ROLE,
+    Mounted,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import units
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs.shapes import Data, Desired
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs.units import Mount
@@ -27,6 +31,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanRe
 # All systems have it in their own archive.
 OURS = RolePackages(ROLE, "metal-gpu-nfs-mounts", "the NFS client", "no source", "the NFS client")
 PACKAGES = ("nfs-common", "nfs-utils")
+_SHOWN = 5
+_SYSTEMD = "systemd-"  # the source of its automounts, with its process
 STOP = Step("stop", "Stop the NFS mounts that are not wanted")
 DELETE = Step("delete", "Delete the units of NFS mounts that are not wanted")
 WRITE = Step("write", "Write the units of the NFS mounts")
@@ -48,11 +54,19 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         refuse_platform(plan, node)
     OURS.refuse_record(plan, node)
     for mount in wanted:
+        mounted = _mounted(node, mount)
         if evidence_of := _taken(node, mount):
             plan.refuse("NFS_MOUNT_TAKEN", path=mount.path, evidence=evidence_of)
+        elif mounted and not mount.is_at(mounted["source"]):
+            source = mounted["source"]
+            plan.refuse("NFS_MOUNT_DIFFERS", path=mount.path, found=source, expected=mount.what)
+    stale = _stale(node, wanted)
+    for path in units.places(node["nfs"]["units"], stale):
+        if users := node["nfs"]["users"].get(path):
+            plan.refuse("NFS_MOUNT_USED", path=path, users=_some(users))
     if plan.refusals:
         return plan.result()
-    _plan_stale(plan, node, wanted)
+    _plan_stale(plan, stale)
     if wanted:
         _plan_mounts(plan, node, wanted)
     if desired["state"] == "absent":
@@ -70,23 +84,32 @@ def _taken(node: Node, mount: Mount) -> str:
         return "/etc/fstab has it"
     if others:
         return f"{', '.join(others)} has it"
-    mounted = [
-        one["source"]
-        for one in nfs["mounted"]
-        if one["path"] == mount.path and one["type"] != "autofs"
-    ]
+    mounted = [one["source"] for one in nfs["mounted"] if one["path"] == mount.path]
     if mounted and not any(path in nfs["units"] for path in own):
         return f"{mounted[-1]} is mounted there"
+    for one in nfs["mounted"]:
+        # The daemon autofs owns all names below such a path. Automounts of systemd do not.
+        is_map = one["type"] == "autofs" and not one["source"].startswith(_SYSTEMD)
+        if is_map and mount.path.startswith(f"{one['path']}/"):
+            return f"{one['source']} automounts what is below {one['path']}"
     return ""
 
 
-def _plan_stale(plan: Plan[Data], node: Node, wanted: list[Mount]) -> None:
-    """Plan to undo mounts of ours that nobody wants any more."""
+def _stale(node: Node, wanted: list[Mount]) -> list[str]:
+    """Return the units of ours that nobody wants any more."""
     kept = {path for mount in wanted for path in units.files(mount)}
-    files = [path for path in node["nfs"]["units"] if path not in kept]
+    return [path for path in node["nfs"]["units"] if path not in kept]
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _plan_stale(plan: Plan[Data], files: list[str]) -> None:
     names = [posixpath.basename(path) for path in files]
-    # The automount first: it would mount again.
-    plan.data["stale"] = sorted(names, key=lambda one: not one.endswith(".automount"))
+    plan.data["stale_mounts"] = [one for one in names if one.endswith(".mount")]
+    plan.data["stale_automounts"] = [one for one in names if one.endswith(".automount")]
     plan.data["stale_files"] = files
     reason = f"nfs_mounts_mounts does not have {', '.join(names)}" if files else None
     plan.step(STOP, reason)
@@ -106,6 +129,10 @@ def _plan_mounts(plan: Plan[Data], node: Node, wanted: list[Mount]) -> None:
             "version": one.version,
             "read_only": one.read_only,
             "squashed": one.squashed,
+            "port": one.port("port"),
+            "mount_port": one.port("mountport"),
+            "security": one.security,
+            "transport": one.transport,
         }
         for one in wanted
     ]
@@ -115,10 +142,10 @@ def _plan_mounts(plan: Plan[Data], node: Node, wanted: list[Mount]) -> None:
         {"path": path, "block": "\n".join(lines)} for path, lines in changed.items()
     ]
     plan.step(WRITE, f"not as wanted: {', '.join(changed)}" if changed else None)
-    busy = {one["path"]: one["type"] for one in nfs["mounted"] if one["type"].startswith("nfs")}
     for mount in wanted:
-        if mount.path in busy and any(path in changed for path in units.files(mount)):
-            plan.notice("NFS_REMOUNT_DUE", path=mount.path)
+        is_changed = any(path in changed for path in units.files(mount))
+        if evidence := ", ".join(_differences(node, mount, is_changed=is_changed)):
+            plan.notice("NFS_REMOUNT_DUE", path=mount.path, evidence=evidence)
     if not nfs["kernel"] or not nfs["automount"]:
         plan.notice("NFS_KERNEL_MISSING", release=node["kernel"]["release"])
         return
@@ -127,6 +154,26 @@ def _plan_mounts(plan: Plan[Data], node: Node, wanted: list[Mount]) -> None:
     plan.data["paths"] = [one.path for one in idle]
     paths = ", ".join(plan.data["paths"])
     plan.step(START, f"not started, or not at boot: {paths}" if idle else None)
+
+
+def _mounted(node: Node, mount: Mount) -> Mounted | None:
+    """Return what is mounted now at the path of a mount, upon its automount."""
+    found = (one for one in reversed(node["nfs"]["mounted"]) if one["path"] == mount.path)
+    return next((one for one in found if one["type"] != "autofs"), None)
+
+
+def _differences(node: Node, mount: Mount, *, is_changed: bool) -> Iterator[str]:
+    """Yield how what is mounted now differs, in every run. Not every option shows there."""
+    mounted = _mounted(node, mount)
+    if not mounted:
+        return
+    if mounted["read_only"] != mount.read_only:
+        access = "read-only" if mounted["read_only"] else "read-write"
+        yield f"it is mounted {access}"
+    if mounted["version"] and not mount.has_version(mounted["version"]):
+        yield f"it is mounted by NFS {mounted['version']}"
+    if is_changed:
+        yield "it was mounted with other units"
 
 
 def _runs(node: Node, mount: Mount) -> bool:

@@ -32,6 +32,10 @@ class Asked(TypedDict):
     version: str
     read_only: bool
     squashed: bool
+    port: int
+    mount_port: int
+    security: str
+    transport: str
 
 
 class Data(PackageData, total=False):
@@ -41,5 +45,6 @@ class Data(PackageData, total=False):
     units: list[File]  # to write
     automounts: list[str]  # to start
     paths: list[str]  # where they mount
-    stale: list[str]  # names of units to stop
+    stale_mounts: list[str]  # names of units to stop
+    stale_automounts: list[str]
     stale_files: list[str]

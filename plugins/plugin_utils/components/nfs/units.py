@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe import nfs_server
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs import FOLDER
 
 VERSIONS = ("3", "4", "4.0", "4.1", "4.2")
@@ -22,6 +23,10 @@ _WORD = re.compile(r"[A-Za-z0-9_.:/@+=~\[\]-]+")
 _OPTION = re.compile(r"[a-z0-9_]+(?:=[A-Za-z0-9_.:/@+-]+)?")
 _KEYS = ("server", "export", "path", "version", "options", "read_only", "squashed")
 _OURS = ("vers", "nfsvers", "minorversion", "ro", "rw", "defaults")  # options that follow from keys
+_PORTS, _LAST_PORT = ("port", "mountport"), 65535
+# Options that can lead to the server in another way than by TCP, and those that do not.
+_WAYS = ("proto", "mountproto", "mounthost", "mountaddr", "rdma", "udp", "udp6")
+_BY_TCP = ("proto=tcp", "proto=tcp6", "mountproto=tcp", "mountproto=tcp6")
 
 
 class Mount(NamedTuple):
@@ -39,6 +44,41 @@ class Mount(NamedTuple):
     def what(self) -> str:
         server = f"[{self.server}]" if ":" in self.server else self.server
         return f"{server}:{self.export}"
+
+    @property
+    def security(self) -> str:
+        """The option for a kind of security with which the server cannot be asked."""
+        kinds, over = self._option("sec"), self._option("xprtsec")
+        if over not in ("", "none"):
+            return f"xprtsec={over}"
+        return nfs_server.SYS if nfs_server.SYS in (kinds or "sys").split(":") else f"sec={kinds}"
+
+    @property
+    def transport(self) -> str:
+        """The option for a way to the server by which it cannot be asked."""
+        ways = (one for one in self.options if one.partition("=")[0] in _WAYS)
+        return next((one for one in ways if one not in _BY_TCP), nfs_server.TCP)
+
+    def port(self, key: str) -> int:
+        return int(self._option(key) or 0)
+
+    def _option(self, key: str) -> str:
+        """Return the value of an option: the last one, as for a mount."""
+        values = (one.partition("=") for one in reversed(self.options))
+        return next((value for name, _sign, value in values if name == key), "")
+
+    def is_at(self, source: str) -> bool:
+        """Tell whether this is what is mounted from a source."""
+        return _normal(source) == _normal(self.what)
+
+    def has_version(self, version: str) -> bool:
+        """Tell whether a version of NFS that is mounted is the wanted one. 4 is any of them."""
+        return version == self.version or version.startswith(f"{self.version}.")
+
+
+def _normal(source: str) -> str:
+    server, colon, path = source.partition(":/")
+    return f"{server}{colon}{posixpath.normpath(f'/{path}').strip('/')}"
 
 
 def parse(
@@ -98,6 +138,12 @@ def _problems(item: object, options: Sequence[str]) -> list[str]:
     else:
         taken = [one for one in own if one.partition("=")[0] in _OURS]
         found += [f"no option {one}: version and read_only decide it" for one in taken]
+        ports = [one.partition("=") for one in own if one.partition("=")[0] in _PORTS]
+        found += [
+            f"{key} as a number up to {_LAST_PORT}"
+            for key, _sign, value in ports
+            if not value.isdecimal() or int(value) > _LAST_PORT
+        ]
     return found
 
 
@@ -112,6 +158,12 @@ def name(path: str) -> str:
         else:
             signs += [rf"\x{byte:02x}" for byte in sign.encode()]
     return "".join(signs)
+
+
+def places(units: Mapping[str, Sequence[str]], paths: Sequence[str]) -> list[str]:
+    """Return where those of the units that have these paths mount something."""
+    lines = (line for path in paths for line in units[path])
+    return sorted({where for line in lines if (where := line.partition("Where=")[2])})
 
 
 def files(mount: Mount) -> dict[str, list[str]]:

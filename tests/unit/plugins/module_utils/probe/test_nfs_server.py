@@ -26,6 +26,10 @@ CALLS = yaml.safe_load((Path(__file__).parents[4] / "recorded/nfs.yml").read_tex
 ANSWERS = {
     (*row["call"], row["arguments"]): bytes.fromhex(row["reply"].replace(" ", "")) for row in CALLS
 }
+ASKED = {
+    **{"read_only": False, "squashed": False, "port": 0, "mount_port": 0},
+    **{"security": "sys", "transport": "tcp"},
+}
 # Answers that this server did not give: an accepted call with another state.
 ACCEPTED = struct.pack(">4I", 1, 0, 0, 0)
 
@@ -119,6 +123,33 @@ def test_server_without_nfs_4_names_its_versions(server) -> None:
     assert ask(mount(server, "/rw", "4.2")) == ("version", "3 to 4")
 
 
+@pytest.mark.parametrize("version", ["4.2", "3"])
+def test_security_that_needs_keys_is_unproven(server, version) -> None:
+    """The server would deny the question for a reason that a mount does not have."""
+    one = mount(server, "/none", version)._replace(security="sec=krb5p")
+    assert ask(one) == ("unproven", "the server answers, and only a mount can use sec=krb5p")
+    number = int(version[0])
+    server.answers[(100003, number, 0, "")] = struct.pack(">4I", 1, 1, 1, 5)  # not even this
+    assert ask(one).state == "unproven"
+    server.answers[(100003, number, 0, "")] = ACCEPTED + struct.pack(">3I", 2, 5, 5)
+    assert ask(one) == ("version", "5")
+    server.answers[(100003, number, 0, "")] = None
+    assert ask(one, timeout_s=2).state == "unreachable"
+
+
+def test_another_transport_is_unproven() -> None:
+    one = Mount("127.0.0.1", "/rw", transport="proto=rdma", port=1)
+    assert ask(one) == ("unproven", "only a mount can use proto=rdma")
+
+
+def test_module_asks_the_ports_of_the_mount(server) -> None:
+    asked = {**ASKED, "server": "127.0.0.1", "path": "/proc"}
+    ports = {"port": port(server), "mount_port": port(server)}
+    for more in ({"export": "/rw", "version": "4.2"}, {"export": "/srv/rw", "version": "3"}):
+        (row,) = nfs_export_info.run([{**asked, **more, **ports}], 2)["mounts"]
+        assert row["state"] == "ok"
+
+
 def test_server_with_sessions_only_is_unproven(server) -> None:
     arguments = nfs.ask_compound(0, "/rw").hex()
     refusal = struct.pack(">4I", 0, nfs.MINOR_VERSION, 0, 0)
@@ -174,11 +205,17 @@ def test_files_that_a_mount_would_hide(tmp_path) -> None:
     for number in range(5):
         (tmp_path / f"file{number}").touch()
     one = {"server": "127.0.0.1", "export": "/rw", "version": "3"}
-    more = {"read_only": False, "squashed": False}
     paths = [str(tmp_path), str(tmp_path / "none"), "/proc"]
-    rows = nfs_export_info.run([{**one, **more, "path": path} for path in paths], 1)["mounts"]
+    mounts = [{**ASKED, **one, "path": path} for path in paths]
+    rows = nfs_export_info.run(mounts, 1)["mounts"]
     words = "the mount would hide file0, file1, file2 and 2 more"
-    assert [row["hidden"] for row in rows] == [words, "", ""]
+    assert [row["hidden"] for row in rows] == [
+        words,
+        "",
+        "a file system of type proc is mounted there",
+    ]
     assert finding("NFS_MOUNT_TAKEN", "gpu-1", path=str(tmp_path), evidence=words) in [
         *judge_exports(rows, "gpu-1")
     ]
+    rows = nfs_export_info.run(mounts, 1, look_at_paths=False)["mounts"]
+    assert [row["hidden"] for row in rows] == [""] * 3

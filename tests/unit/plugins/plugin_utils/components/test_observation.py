@@ -249,7 +249,7 @@ def test_a_gpu_node(observe, tmp_path):
         "device_majors": {},
         "device_users": None,
         "nfs": {
-            **{"units": {}, "others": [], "fstab": [], "mounted": [], "enabled": []},
+            **{"units": {}, "others": [], "fstab": [], "mounted": [], "users": {}, "enabled": []},
             **{"kernel": False, "automount": False},
         },
         "toolkit": {

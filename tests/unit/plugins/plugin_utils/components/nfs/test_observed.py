@@ -15,9 +15,15 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import (
     Reading,
     Request,
 )
+from ansible_collections.metal.gpu.tests.unit.plugins.module_utils.read.test_mounts import (
+    HOST,
+    container,
+)
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
 
 FOLDER = "/etc/systemd/system"
+FTP = {"path": "/ftp", "type": "fuse.curlftpfs"}
+AUTOFS, NFS4 = ({"path": "/data", "type": kind} for kind in ("autofs", "nfs4"))
 BLOCK = """\
 # BEGIN managed by Ansible, role metal.gpu.nfs_mounts
 [Mount]
@@ -35,7 +41,8 @@ TEXTS = {
         "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
         "23 22 0:5 / /proc rw - proc proc rw\n"
         "24 22 0:40 / /data rw - autofs systemd-1 rw,fd=51,timeout=0\n"
-        "25 24 0:41 / /data rw - nfs4 nas:/srv/data rw,vers=4.2\n"
+        "26 22 0:42 / /ftp rw - fuse.curlftpfs curlftpfs#ftp://u:canary@x/ rw\n"
+        "25 24 0:41 / /data ro - nfs4 nas:/srv/data rw,hard,vers=4.2\n"
     ),
     "/proc/filesystems": "nodev\tproc\n\text4\n",
     "/proc/sys/kernel/osrelease": "6.1.0-50-amd64\n",
@@ -58,15 +65,53 @@ def test_what_is_read(tmp_path: Path) -> None:
         "others": [f"{FOLDER}/secret.mount", "/usr/lib/systemd/system/tmp.mount"],
         "fstab": ["/", "/my files"],
         "mounted": [
-            {"path": "/", "type": "ext4", "source": "/dev/sda1"},
-            {"path": "/data", "type": "autofs", "source": "systemd-1"},
-            {"path": "/data", "type": "nfs4", "source": "nas:/srv/data"},
+            {"path": "/", "type": "ext4", "source": "/dev/sda1", "read_only": False, "version": ""},
+            {**AUTOFS, "source": "systemd-1", "read_only": False, "version": ""},
+            {**FTP, "source": "fuse.curlftpfs", "read_only": False, "version": ""},
+            {**NFS4, "source": "nas:/srv/data", "read_only": True, "version": "4.2"},
         ],
+        "users": {},
         "enabled": ["data.automount"],
         "kernel": False,
         "automount": False,
     }
     assert "canary" not in str(found)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        *("/run/systemd/generator", "/run/systemd/system", "/run/systemd/transient"),
+        *("/usr/local/lib/systemd/system", "/etc/systemd/system.control"),
+    ],
+)
+def test_units_of_others_are_found_wherever_systemd_reads_them(tmp_path, folder) -> None:
+    unit = f"{folder}/srv-data.automount"
+    assert unit in values(tmp_path, **{unit: ""})["others"]
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("nas:/x /data/ nfs noauto,x-systemd.automount", "/data"),
+        ("nas:/x //data//sub nfs defaults", "/data/sub"),
+        ("nas:/x /data/./sub nfs", "/data/sub"),
+        ("nas:/x /data", "/data"),
+    ],
+)
+def test_paths_of_fstab_are_those_that_the_kernel_has(tmp_path, line, path) -> None:
+    assert values(tmp_path, **{"/etc/fstab": f"{line}\n"})["fstab"] == [path]
+
+
+def test_who_keeps_a_mount_of_ours(tmp_path: Path) -> None:
+    texts = {"mountinfo": HOST, "comm": "init\n", "cgroup": "0::/\n"}
+    plant(tmp_path, {f"/proc/1/{name}": text for name, text in texts.items()})
+    texts |= {"mountinfo": container("nas:/srv/data"), "comm": "python3\n"}
+    plant(tmp_path, {f"/proc/90/{name}": text for name, text in texts.items()})
+    for number in ("1", "90"):
+        (tmp_path / f"proc/{number}/ns").mkdir()
+        (tmp_path / f"proc/{number}/ns/mnt").symlink_to(f"mnt:[{number}]")
+    assert values(tmp_path)["users"] == {"/data": ["python3 (process 90)"]}
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,11 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
 
 FOLDER = "/etc/systemd/system"
 DATA = {"server": "nas.example", "export": "/srv/data", "path": "/data"}
-AUTOFS = {"path": "/data", "type": "autofs", "source": "systemd-1"}
-NFS = {"path": "/data", "type": "nfs4", "source": "nas.example:/srv/data"}
+AUTOFS = {
+    **{"path": "/data", "type": "autofs", "source": "systemd-1"},
+    **{"read_only": False, "version": ""},
+}
+NFS = {**AUTOFS, "type": "nfs4", "source": "nas.example:/srv/data", "version": "4.2"}
 CLIENT = {"packages": {"nfs-common": {"version": "1:2.6.2-4", "held": False}}}
 
 
@@ -117,10 +120,83 @@ def test_changed_options_do_not_unmount_anything() -> None:
     assert "Options=vers=4.2,rw,hard,nconnect=8" in planned["data"]["units"][0]["block"]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "mounted", "evidence"),
+    [
+        ({"read_only": True}, {}, "it is mounted read-write"),
+        ({}, {"read_only": True}, "it is mounted read-only"),
+        ({"version": "4.1"}, {}, "it is mounted by NFS 4.2"),
+        (
+            {"version": "3"},
+            {"read_only": True},
+            "it is mounted read-only, it is mounted by NFS 4.2",
+        ),
+        ({"version": "4"}, {}, None),
+        ({}, {"version": ""}, None),
+    ],
+)
+def test_mount_that_is_not_as_its_units_is_noticed_in_every_run(wanted, mounted, evidence) -> None:
+    mount = {**DATA, **wanted}
+    node = observed(**{**READY, "units": written(mount), "mounted": [AUTOFS, {**NFS, **mounted}]})
+    planned = plan(node, mount)
+    assert slugs(planned) == []
+    assert codes(planned) == (["NFS_REMOUNT_DUE"] if evidence else [])
+    assert all(one["message"].endswith(f": {evidence}") for one in planned["notices"])
+
+
+@pytest.mark.parametrize("source", ["old.example:/srv/data", "nas.example:/srv", "nas.example:/"])
+@pytest.mark.parametrize("is_written", [True, False])
+def test_another_export_that_is_mounted_is_refused_in_every_run(source, is_written) -> None:
+    server, _colon, export = source.partition(":")
+    units_of = DATA if is_written else {**DATA, "server": server, "export": export}
+    mounted = [AUTOFS, NFS, {**NFS, "source": source}]
+    planned = plan(observed(**{**READY, "units": written(units_of), "mounted": mounted}), DATA)
+    assert (slugs(planned), codes(planned)) == ([], ["NFS_MOUNT_DIFFERS"])
+    found = f"/data is mounted from {source}, expected nas.example:/srv/data"
+    assert found in planned["refusals"][0]["message"]
+
+
+def test_disk_that_is_mounted_upon_an_export_is_refused() -> None:
+    disk = {**NFS, "type": "ext4", "source": "/dev/sdb1", "version": ""}
+    planned = plan(observed(**{**READY, "mounted": [AUTOFS, NFS, disk]}), DATA)
+    assert codes(planned) == ["NFS_MOUNT_DIFFERS"]
+    assert "/data is mounted from /dev/sdb1" in planned["refusals"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "source"),
+    [
+        ({"export": "/srv/data/"}, "nas.example:/srv/data"),
+        ({"export": "/srv//data"}, "nas.example:/srv/data"),
+        ({"export": "/"}, "nas.example:/"),
+        ({"server": "fd00::1"}, "[fd00::1]:/srv/data"),
+    ],
+)
+def test_one_export_in_two_forms(wanted, source) -> None:
+    mount = {**DATA, **wanted}
+    mounted = [AUTOFS, {**NFS, "source": source}]
+    planned = plan(observed(**{**READY, "units": written(mount), "mounted": mounted}), mount)
+    assert (slugs(planned), codes(planned)) == ([], [])
+
+
 def test_what_is_no_longer_wanted_goes() -> None:
     planned = plan(observed(**READY))
     assert slugs(planned) == ["stop", "delete"]
-    assert planned["data"]["stale"] == ["data.automount", "data.mount"]
+    assert planned["data"]["stale_mounts"] == ["data.mount"]
+    assert planned["data"]["stale_automounts"] == ["data.automount"]
+
+
+@pytest.mark.parametrize(("mounts", "state"), [([], "present"), ([DATA], "absent")])
+def test_mount_that_a_container_keeps_is_not_removed(mounts, state) -> None:
+    users = [f"python3 (process {number})" for number in range(7)]
+    planned = plan(observed(**READY, users={"/data": users}), *mounts, state=state)
+    assert (slugs(planned), codes(planned)) == ([], ["NFS_MOUNT_USED"])
+    assert "(process 4) and 2 more" in planned["refusals"][0]["message"]
+
+
+def test_mount_that_stays_may_be_used() -> None:
+    planned = plan(observed(**READY, users={"/data": ["python3 (process 90)"]}), DATA)
+    assert (slugs(planned), codes(planned)) == ([], [])
 
 
 def test_absent_takes_everything_back() -> None:
@@ -138,12 +214,47 @@ def test_absent_takes_everything_back() -> None:
         ({"fstab": ["/", "/data"]}, "/etc/fstab has it"),
         ({"others": [f"{FOLDER}/data.mount"]}, f"{FOLDER}/data.mount has it"),
         ({"mounted": [{**NFS, "source": "/dev/sdb1", "type": "ext4"}]}, "/dev/sdb1 is mounted"),
+        ({"mounted": [AUTOFS]}, "systemd-1 is mounted there"),
+        ({"mounted": [{**AUTOFS, "source": "/etc/auto.direct"}]}, "/etc/auto.direct is mounted"),
+        ({"others": ["/run/systemd/generator/data.automount"]}, "data.automount has it"),
     ],
 )
 def test_path_of_somebody_else_is_refused(changes, words) -> None:
     planned = plan(observed(**changes), DATA)
     assert codes(planned) == ["NFS_MOUNT_TAKEN"]
     assert words in planned["refusals"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ([], {}),
+        (["hard", "nconnect=8", "proto=tcp", "tcp", "proto=tcp6"], {}),
+        (["sec=sys", "xprtsec=none", "port=0"], {}),
+        (["port=20490"], {"port": 20490}),
+        (["port=1", "port=20490", "mountport=20048"], {"port": 20490, "mount_port": 20048}),
+        (["sec=krb5p"], {"security": "sec=krb5p"}),
+        (["sec=krb5:krb5i"], {"security": "sec=krb5:krb5i"}),
+        (["sec=krb5:sys"], {}),
+        (["sec=sys", "xprtsec=mtls"], {"security": "xprtsec=mtls"}),
+        (["proto=rdma", "port=20049"], {"transport": "proto=rdma", "port": 20049}),
+        (["rdma"], {"transport": "rdma"}),
+        (["mountproto=udp"], {"transport": "mountproto=udp"}),
+    ],
+)
+def test_server_is_asked_as_it_is_mounted(options, asked) -> None:
+    (found,) = plan(VIRGIN, {**DATA, "options": options})["data"]["mounts"]
+    usual = {"port": 0, "mount_port": 0, "security": "sys", "transport": "tcp"}
+    assert {key: found[key] for key in usual} == {**usual, **asked}
+
+
+def test_path_below_a_map_of_autofs_is_refused() -> None:
+    above = {**AUTOFS, "path": "/net"}
+    item = {**DATA, "path": "/net/data"}
+    planned = plan(observed(mounted=[{**above, "source": "/etc/auto.net"}]), item)
+    assert codes(planned) == ["NFS_MOUNT_TAKEN"]
+    assert "/etc/auto.net automounts what is below /net" in planned["refusals"][0]["message"]
+    assert codes(plan(observed(mounted=[above]), item)) == []
 
 
 @pytest.mark.parametrize(
@@ -161,6 +272,9 @@ def test_path_of_somebody_else_is_refused(changes, words) -> None:
         ({**DATA, "read_only": "yes"}, "read_only as true or false"),
         ({**DATA, "options": "hard"}, "options as a list such as [hard, nconnect=8]"),
         ({**DATA, "options": ["ro"]}, "no option ro: version and read_only decide it"),
+        ({**DATA, "options": ["port=x"]}, "port as a number up to 65535"),
+        ({**DATA, "options": ["port"]}, "port as a number up to 65535"),
+        ({**DATA, "options": ["mountport=65536"]}, "mountport as a number up to 65535"),
         ({**DATA, "mode": "0777"}, "no key mode"),
         ({"server": "nas", "export": "/srv"}, "path as a text without blanks"),
     ],
