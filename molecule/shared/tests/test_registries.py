@@ -1,0 +1,128 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pods pull with a login that nobody sees, and a registry that cannot be used changes nothing."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LOGIN = ("ca", "username", "password")
+SITE = ("metal.gpu.site", "--tags=registries", "--diff", "-vvvv")
+# Where engines, the kubelet and the role have settings.
+SETTINGS = "/etc/containerd /etc/docker /etc/containers /etc/crio /root/.docker /var/lib/metal-gpu"
+WATCH = """
+until [ -e stop ]; do
+  grep --files-with-matches --fixed-strings --file=words /proc/[0-9]*/cmdline >> found 2> /dev/null
+done
+"""
+
+
+def words(laboratory: Any) -> list[str]:
+    """Return what is in each form of the login: as text, in JSON, and as base64."""
+    registry = laboratory.facts["registry"]
+    start = registry["password"].partition(" ")[0]  # the rest has characters that JSON escapes
+    login = f"{registry['username']}:{start}".encode()
+    # Base64 of the first bytes does not depend on the rest, as long as three make a group.
+    return [start, base64.b64encode(login[: len(login) // 3 * 3]).decode()]
+
+
+def one_more(laboratory: Any, path: Path) -> Path:
+    """Return an inventory whose nodes log in to one more registry: the mirror itself."""
+    registry = laboratory.facts["registry"]
+    item = {"host": registry["address"], **{key: registry[key] for key in LOGIN}}
+
+    def add(group: Any) -> None:
+        for host in group["hosts"].values():
+            host["registries_hosts"].append(item)
+
+    return Path(laboratory.inventory_with(path, add))
+
+
+@pytest.fixture(scope="module")
+def more(laboratory: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return one_more(laboratory, tmp_path_factory.mktemp("registries") / "inventory.yml")
+
+
+def test_node_pulled_with_the_login(laboratory, node):
+    """The engine was empty, or had an admin's busybox: its other images are from the registry."""
+    address = re.escape(laboratory.addresses[node])
+    log = Path(laboratory.facts["registry"]["log"]).read_text()
+    pulls = re.findall(rf'authorized request" .*"{address}:.*k8s-device-plugin/manifests', log)
+    assert pulls
+
+
+@pytest.fixture(scope="module")
+def watched(laboratory: Any, more: Path) -> Iterator[dict[str, str]]:
+    """Return the output of runs that write and remove a login, by their purpose.
+
+    Meanwhile, a process on each node looks at the command lines of all others.
+    """
+    for node in laboratory.addresses:
+        host = laboratory.host(node)
+        host.check_output("mkdir /run/watch")
+        host.check_output("printf '%s\\n' > /run/watch/words", "\n".join(words(laboratory)))
+        host.check_output("systemd-run --unit=watch --working-directory=/run/watch sh -c %s", WATCH)
+    runs = {
+        "check": laboratory.playbook(*SITE, "--check", inventory=more),
+        "write": laboratory.playbook(*SITE, inventory=more),
+        "remove": laboratory.playbook(*SITE),
+    }
+    yield runs
+    for node in laboratory.addresses:
+        laboratory.host(node).check_output("systemctl reset-failed watch; rm -r /run/watch")
+
+
+def test_login_is_in_no_output(laboratory, watched):
+    for purpose, run in watched.items():
+        assert run.returncode == 0, purpose
+        for word in words(laboratory):
+            assert word not in run.output, purpose
+    for purpose in ("check", "write", "remove"):
+        assert {*watched[purpose].unchanged}.isdisjoint(laboratory.addresses)
+
+
+def test_login_is_in_no_process_list(laboratory, watched, node):
+    host = laboratory.host(node)
+    host.check_output("touch /run/watch/stop")
+    assert host.check_output("cat /run/watch/found") == ""
+
+
+def test_only_root_can_read_the_login(laboratory, watched, node):
+    """Beside the words of this test itself."""
+    grep = "grep --files-with-matches --fixed-strings --file=/run/watch/words"
+    places = "/ /run /tmp /var/lib/kubelet"  # each is a file system
+    found = laboratory.host(node).run(
+        f"find {places} -xdev -type f -perm /077 -print0 | xargs --null {grep}"
+    )
+    assert found.stdout.split() == ["/run/watch/words"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("down", "REGISTRY_UNREACHABLE"),
+        ("wrong-password", "REGISTRY_LOGIN_REFUSED"),
+        ("unknown-authority", "REGISTRY_UNTRUSTED"),
+        ("expired-certificate", "REGISTRY_CERTIFICATE_EXPIRED"),
+    ],
+)
+def test_registry_that_cannot_be_used_changes_nothing(laboratory, more, fault, code):
+    host = laboratory.host("gpu-2")
+    digests = f"find {SETTINGS} -type f -exec sha256sum {{}} + 2> /dev/null | sort"
+    before = host.run(digests).stdout
+    laboratory.lab("fault", "registry", fault)
+    try:
+        run = laboratory.playbook(*SITE[:2], "--limit=gpu-2,localhost", inventory=more)
+    finally:
+        laboratory.lab("fault", "registry", "restore")
+    assert run.returncode != 0
+    assert f"{code} gpu-2: " in run.words
+    assert before
+    assert host.run(digests).stdout == before
