@@ -25,7 +25,7 @@ import yaml
 from metal_lab.cache import FILES
 from metal_lab.parts import IMAGES, LOADED, OF_ENGINE, PARTS, REGISTRY
 
-MIRROR = "mirror"
+MIRROR = "mirror"  # no node has this name: see `lab fault`
 DEFAULT = FILES / "default.yml"
 DEFAULT_INVENTORY = FILES / "inventory.yml.j2"
 MACHINES = FILES / "machines"

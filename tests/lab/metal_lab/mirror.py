@@ -281,7 +281,8 @@ class _Handler(SimpleHTTPRequestHandler):
 
     def send_head(self) -> io.BytesIO | BinaryIO | None:
         """Find a file of the folder that is there."""
-        if self._only and not self.path.startswith(f"/{self._only}/"):
+        asked = Path(self.translate_path(self.path))
+        if not asked.is_relative_to(Path(self.directory, self._only)):
             self.send_error(404)
             return None
         return super().send_head()

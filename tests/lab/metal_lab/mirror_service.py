@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from metal_lab import facts, processes
+from metal_lab import description, facts, processes, registry
 from metal_lab.registry_faults import Fault, choose
 from metal_lab.state import State
 
-NAME = "mirror"  # no node has this name: see `lab fault`
+NAME = description.MIRROR
 
 
 def command(directory: Path, address: str, port: int, only: str = "") -> list[str | Path]:
@@ -29,8 +30,11 @@ def run(state: State, only: str = "") -> None:
     """Start the mirror, also if it runs."""
     stop(state)
     words = command(Path(state.mirror), state.gateway, facts.MIRROR_PORT, only)
-    state.processes[NAME] = processes.start(words, state.folder / "logs" / f"{NAME}.log")
+    log = state.folder / "logs" / f"{NAME}.log"
+    state.processes[NAME] = processes.start(words, log)
     state.save()
+    ready = partial(registry.listens, state.gateway, facts.MIRROR_PORT)
+    processes.wait_until(ready, f"the {NAME}", state.processes[NAME], log)
 
 
 def stop(state: State) -> None:
