@@ -187,12 +187,18 @@ EVERYTHING = Listing(
     {},
 )
 PROGRAM = '#!/bin/sh\nprintf "%s" "${0##*/}"; for one; do printf " <%s>" "$one"; done; echo\n'
-# apt-mirror fetches with wget, whose folders have the port.
-APT_MIRROR = """\
+SUMS = "apt-mirror's checksums of all packages"
+FACTS = {
+    row["what"]: row["value"]
+    for row in yaml.safe_load((ROOT / "tests/recorded/mirror_programs.yml").read_text())["facts"]
+}
+WITH_PORT = FACTS["folder of wget"].format(host="p.example", port=8080)
+# apt-mirror fetches with wget.
+APT_MIRROR = f"""\
 cd apt/skel
-touch p.example:8080/Release
+touch {WITH_PORT}/Release
 cd ../mirror
-for place in d.example/deb/dists/bookworm/stable/binary-amd64 n.example/flat p.example:8080/flat; do
+for place in d.example/deb/dists/bookworm/stable/binary-amd64 n.example/flat {WITH_PORT}/flat; do
   mkdir -p $place
   touch $place/Packages
 done
@@ -243,7 +249,7 @@ def test_script_fills_a_mirror(tmp_path: Path) -> None:
                 (f"registry:5000/app@sha256:{'b' * 64}", "registry:5000/app:2"),
             ]
         ),
-        "sha256sum <--check> <--quiet> <../apt/var/SHA256>",
+        f"sha256sum <--check> <--quiet> <../apt/{FACTS[SUMS]}>",
     ]
     assert (tmp_path / "apt-mirror.list").read_text().splitlines() == [
         f"set base_path {tmp_path}/apt",
@@ -258,13 +264,14 @@ def test_script_fills_a_mirror(tmp_path: Path) -> None:
 def test_mirror_has_no_ports(tmp_path: Path) -> None:
     """apt-mirror looks for what wget has fetched where there is no port, as the variables do."""
     fill(tmp_path, APT_MIRROR)
-    assert (tmp_path / "apt/skel/p.example/Release").exists()
-    assert (tmp_path / "mirror/p.example/flat/Packages").exists()
+    place = FACTS["folder of apt-mirror"].format(host="p.example")
+    assert (tmp_path / "apt/skel" / place / "Release").exists()
+    assert (tmp_path / "mirror" / place / "flat/Packages").exists()
 
 
 @pytest.mark.parametrize("missing", ["d.example", "n.example", "p.example"])
 def test_script_fails_if_a_repository_is_missing(tmp_path: Path, missing: str) -> None:
-    """apt-mirror itself ends with 0."""
+    assert FACTS["exit code of apt-mirror without an index"] == 0
     result = fill(tmp_path, f"{APT_MIRROR}rm -r {missing}/*\n")
     assert result.returncode != 0
     assert missing in result.stderr
