@@ -139,7 +139,7 @@ class ActionModule(ActionBase):
                     mirror.images(texts, node, host.planned.get("engine")),
                 )
             )
-        registry = urlsplit(options["mirror"]).netloc or options["mirror"]
+        registry = options["registry"] or urlsplit(options["mirror"]).netloc or options["mirror"]
         listing = mirror.collect(rows, options["mirror"], registry)
         commands = mirror.commands(listing, registry)
         return {

@@ -109,6 +109,12 @@ options:
     description: With O(query=downloads), the address of the mirror that the hosts will use.
     type: str
     default: ""
+  registry:
+    description:
+      - With O(query=downloads), the registry with the images, such as C(registry.example:5000).
+        Default is the host of O(mirror).
+    type: str
+    default: ""
   report:
     description:
       - With O(query=verdicts) and O(query=containers), a file on the controller. The verdicts are
@@ -255,6 +261,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "capabilities": {"type": "list", "elements": "str", "default": []},
     "command": {"type": "list", "elements": "str", "default": []},
     "mirror": {"type": "str", "default": ""},
+    "registry": {"type": "str", "default": ""},
 }
 
 

@@ -200,6 +200,7 @@ def commands(listing: Listing, registry: str) -> list[str]:
         lines += [
             "# apt-mirror needs base_path/{mirror,skel,var}; it takes the whole repositories.",
             f"mkdir -p apt/skel apt/var && ln -sfn ../{_FOLDER} apt/mirror",
+            *_links_of_ports(debian),
             ": > apt-mirror.list; chmod 600 apt-mirror.list  # addresses may have passwords",
             "cat > apt-mirror.list <<'END'",
             "set base_path __BASE__",
@@ -229,9 +230,37 @@ def commands(listing: Listing, registry: str) -> list[str]:
                 f"gpg --show-keys --with-colons {target} | grep -q '^fpr:.*:{file.fingerprint}:'"
             )
     for image in listing.images:
-        source, target = shlex.quote(f"docker://{image}"), shlex.quote(_image(image, registry))
+        source, target = shlex.quote(_source_image(image)), shlex.quote(_image(image, registry))
         lines.append(f"skopeo copy --all --preserve-digests {source} {target}")
+    indices = [path for one in debian for path in _indices(one)]
+    if indices:
+        lines += [
+            "# apt-mirror also succeeds without what it could not fetch.",
+            f"ls {' '.join(shlex.quote(f'{_FOLDER}/{path}') for path in indices)} > /dev/null",
+            f"(cd {_FOLDER} && sha256sum --check --quiet ../apt/var/SHA256)",
+        ]
     return lines
+
+
+def _links_of_ports(repositories: Iterable[Repository]) -> Iterator[str]:
+    """Yield commands for addresses with a port: wget writes it into the path, apt-mirror does not.
+
+    So apt-mirror finds nothing of what wget fetched.
+    """
+    found = {urlsplit(one.url) for one in repositories}
+    for host, port in sorted({(one.hostname or "", one.port) for one in found if one.port}):
+        for folder in ("apt/skel", _FOLDER):
+            place = shlex.quote(f"{folder}/{host}")
+            yield f"mkdir -p {place} && ln -sfn {shlex.quote(host)} {place}:{port}"
+
+
+def _indices(one: Repository) -> Iterator[str]:
+    """Yield where a mirror has the lists of packages of a repository."""
+    place = _place(one.url).rstrip("/")
+    if one.suite == "/":
+        yield f"{place}/Packages"
+    for component in one.components.split():
+        yield f"{place}/dists/{one.suite}/{component}/binary-amd64/Packages"
 
 
 def _apt(one: Repository) -> Iterator[str]:
@@ -246,6 +275,14 @@ def _full(name: str) -> str:
     host, slash, _rest = name.partition("/")
     named = slash and ("." in host or ":" in host or host == "localhost")
     return name if named else f"docker.io/{name if slash else f'library/{name}'}"
+
+
+def _source_image(name: str) -> str:
+    """Return an image as skopeo takes it: it refuses names with tag and digest."""
+    bare, at, digest = name.partition("@")
+    if at and _is_tagged(bare):
+        bare = bare.rpartition(":")[0]
+    return f"docker://{bare}{at}{digest}"
 
 
 def _image(name: str, registry: str) -> str:

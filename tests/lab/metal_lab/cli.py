@@ -14,7 +14,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from metal_lab import faults, laboratory, nodes, registry, registry_faults, scenes
+from metal_lab import (
+    faults,
+    laboratory,
+    mirror_service,
+    nodes,
+    registry,
+    registry_faults,
+    scenes,
+)
 from metal_lab.cache import CACHE, console, say
 from metal_lab.description import DEFAULT, MACHINES, SYSTEMS, read
 from metal_lab.parts import OF_ENGINE, PARTS
@@ -70,7 +78,10 @@ Described = Annotated[
     Path, typer.Argument(help="A YAML file with the nodes.", show_default="2 nodes with 4 P100")
 ]
 NodeName = Annotated[str, typer.Argument(help="The name of a node, as in `lab status`.")]
-NodeOrRegistry = Annotated[str, typer.Argument(help=f"The name of a node, or `{registry.NAME}`.")]
+NodeOrService = Annotated[
+    str,
+    typer.Argument(help=f"The name of a node, `{registry.NAME}` or `{mirror_service.NAME}`."),
+]
 # Commands that build, start or break something: Docker, debootstrap and mounts need root.
 NEEDS_ROOT = {"up", "down", "build", "fault", "scene", "status"}
 KEPT_ENVIRONMENT = (
@@ -188,14 +199,17 @@ def facts(name: Name = "default") -> None:
 
 
 @app.command(context_settings=PASS_THROUGH)
-def fault(context: typer.Context, node: NodeOrRegistry, fault: str, name: Name = "default") -> None:
-    """Inject a fault into a node, or into the registry.
+def fault(context: typer.Context, node: NodeOrService, fault: str, name: Name = "default") -> None:
+    """Inject a fault into a node, into the registry, or into the mirror.
 
-    `lab fault NODE list` and `lab fault registry list` list the faults with their arguments.
+    `lab fault NODE list`, `lab fault registry list` and `lab fault mirror list` list the faults
+    with their arguments.
     """
     state = existing(name)
     if node == registry.NAME:
         output = registry_faults.inject(state, fault, context.args)
+    elif node == mirror_service.NAME:
+        output = mirror_service.inject(state, fault, context.args)
     else:
         nodes.address(state, node)  # exits with the names of the nodes if `node` is not one
         output = faults.inject(state, node, fault, context.args)

@@ -25,6 +25,7 @@ import yaml
 from metal_lab.cache import FILES
 from metal_lab.parts import IMAGES, LOADED, OF_ENGINE, PARTS, REGISTRY
 
+MIRROR = "mirror"  # no node has this name: see `lab fault`
 DEFAULT = FILES / "default.yml"
 DEFAULT_INVENTORY = FILES / "inventory.yml.j2"
 MACHINES = FILES / "machines"
@@ -146,7 +147,7 @@ def _node(path: Path, **item: Any) -> Node:
         (node.images, IMAGES, "images"),
     ):
         _known(path, f"{node.name}: {what}", value, known)
-    if node.name == REGISTRY:
+    if node.name in (REGISTRY, MIRROR):
         raise SystemExit(f"{path}: {node.name}: `lab fault` has another use for this name")
     if node.os not in SUITES and node.engine != "containerd":
         raise SystemExit(f"{path}: {node.name}: a node with {node.os} has the engine containerd")

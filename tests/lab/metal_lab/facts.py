@@ -33,7 +33,11 @@ MIRROR_PORT = 8080
 
 
 def collect(
-    state: State, description: Description, published: Path, fingerprint: str
+    state: State,
+    description: Description,
+    published: Path,
+    fingerprint: str,
+    mirror_tools: Path | None = None,
 ) -> dict[str, Any]:
     """Return the facts. `published` is the folder of the mirror with the key `fingerprint`."""
     url = f"http://{state.gateway}:{MIRROR_PORT}"
@@ -69,6 +73,7 @@ def collect(
             "files": _files(url, published),
         },
         "registry": registry.facts(state),
+        "mirror_tools": str(mirror_tools or ""),
         "parts": list(description.parts),
         "drivers": list(description.drivers),
         "versions": {

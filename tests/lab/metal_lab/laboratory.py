@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -28,6 +27,8 @@ from metal_lab import (
     kernels,
     keys,
     mirror,
+    mirror_service,
+    mirror_tools,
     needs,
     node_image,
     nodes,
@@ -46,7 +47,7 @@ from metal_lab import (
 )
 from metal_lab.cache import CACHE, FILES, built, digest, give_back, locked, say
 from metal_lab.description import REDHAT, SUITES, UBUNTU, Description, Node
-from metal_lab.processes import is_alive, start, stop
+from metal_lab.processes import is_alive, stop
 from metal_lab.silicon.build import build as build_silicon
 from metal_lab.state import State, load
 
@@ -63,6 +64,7 @@ class Built(NamedTuple):
     mirror: Path
     fingerprint: str
     node_images: dict[tuple[str, str], str]  # os and engine → Docker image
+    mirror_tools: Path | None = None  # programs that fill a mirror
 
 
 def prepare(description: Description) -> Built:
@@ -123,6 +125,7 @@ def prepare(description: Description) -> Built:
         node_images={
             kind: node_image.image(*kind, bases[kind].result(), of_node(*kind)) for kind in kinds
         },
+        mirror_tools=mirror_tools.build() if parts.MIRROR_TOOLS in description.parts else None,
     )
 
 
@@ -178,14 +181,8 @@ def _start(state: State, description: Description, made: Built) -> None:
     authority = control_plane.write_credentials(state.folder / "pki", state.gateway)
     state.kubeconfig.write_text((state.folder / "pki" / "admin.kubeconfig").read_text())
     state.kubeconfig.chmod(0o600)
-    state.processes["mirror"] = start(
-        [
-            *(sys.executable, "-m", "metal_lab.mirror"),
-            *(made.mirror, state.gateway, str(facts.MIRROR_PORT)),
-        ],
-        logs / "mirror.log",
-    )
-    state.save()
+    state.mirror = str(made.mirror)
+    mirror_service.run(state)
     if made.registry and made.registry_content:
         registry.run(state, made.registry, made.registry_content)
     control_plane.run(state, made.programs)
@@ -205,7 +202,7 @@ def _start(state: State, description: Description, made: Built) -> None:
         state.save()
         known_hosts += address.encode() + b" " + host_key
     state.known_hosts.write_bytes(known_hosts)
-    known = facts.collect(state, description, made.mirror, made.fingerprint)
+    known = facts.collect(state, description, made.mirror, made.fingerprint, made.mirror_tools)
     state.facts.write_text(json.dumps(known, indent=2))
     state.inventory.write_text(facts.render(description.inventory, known))
     wait_until_ready(state)

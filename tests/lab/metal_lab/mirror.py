@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import hashlib
+import io
 import os
 import shutil
 import signal
@@ -29,7 +30,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from metal_lab import debian_driver, rpm_mirror, ubuntu
 from metal_lab.keys import KEY_NAME, gpg_of, only_fingerprint
@@ -274,6 +275,18 @@ class _Handler(SimpleHTTPRequestHandler):
     # apt fetches many small files over one connection.
     protocol_version = "HTTP/1.1"
 
+    def __init__(self, *arguments: Any, only: str = "", **options: Any) -> None:
+        self._only = only
+        super().__init__(*arguments, **options)
+
+    def send_head(self) -> io.BytesIO | BinaryIO | None:
+        """Find a file of the folder that is there."""
+        asked = Path(self.translate_path(self.path))
+        if not asked.is_relative_to(Path(self.directory, self._only)):
+            self.send_error(404)
+            return None
+        return super().send_head()
+
 
 class _Server(ThreadingHTTPServer):
     # A disconnected client must not keep the server from ending.
@@ -284,10 +297,11 @@ class _Server(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
 
 
-def serve(directory: Path, address: str, port: int) -> None:
-    """Serve the directory until SIGTERM. Log each request to standard error."""
+def serve(directory: Path, address: str, port: int, only: str = "") -> None:
+    """Serve the directory, or one folder of it, until SIGTERM. Log requests to standard error."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    with _Server((address, port), partial(_Handler, directory=str(directory))) as server:
+    handler = partial(_Handler, directory=str(directory), only=only)
+    with _Server((address, port), handler) as server:
         server.serve_forever()
 
 
@@ -296,4 +310,5 @@ if __name__ == "__main__":
     parser.add_argument("directory", type=Path)
     parser.add_argument("address")
     parser.add_argument("port", type=int)
+    parser.add_argument("--only", default="", metavar="FOLDER")
     serve(**vars(parser.parse_args()))

@@ -22,6 +22,7 @@ DEBIAN_DRIVER = "debian-driver"
 UPDATES = "updates"
 RUN_FILES = "run-files"
 REGISTRY = "registry"
+MIRROR_TOOLS = "mirror-tools"
 
 PARTS = {
     CONTAINERD: Part("containerd.io, in Docker's repository", ("containerd", "runc")),
@@ -42,6 +43,7 @@ PARTS = {
         (),
     ),
     REGISTRY: Part("a registry with the images of the pods", ("registry",)),
+    MIRROR_TOOLS: Part("apt-mirror and skopeo of Debian, for this machine", ()),
     UPDATES: Part(
         "empty packages: newer ones of NVIDIA's and Docker's, and an older container toolkit in "
         "the repositories of the driver",

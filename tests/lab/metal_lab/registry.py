@@ -180,7 +180,7 @@ def apply(state: State, wanted: Settings) -> None:
     _start(state, NAME, command(Path(state.registry), config), ready)
     if wanted.delay_s:
         delay = [sys.executable, "-m", "metal_lab.delay", state.gateway, address]
-        ready = partial(_listens, state.gateway)
+        ready = partial(listens, state.gateway, PORT)
         _start(state, DELAY, [*delay, str(PORT), str(wanted.delay_s)], ready)
 
 
@@ -208,9 +208,9 @@ def _shows(address: str, certificate: str) -> bool:
     return found.split() == certificate.split()
 
 
-def _listens(address: str) -> bool:
+def listens(address: str, port: int) -> bool:
     try:
-        socket.create_connection((address, PORT), timeout=2).close()
+        socket.create_connection((address, port), timeout=2).close()
     except OSError:
         return False
     return True

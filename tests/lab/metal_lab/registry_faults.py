@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -117,11 +117,18 @@ def inject(state: State, name: str, arguments: Sequence[str]) -> str:
             f"laboratory {state.name!r} has no registry; to get one: the part 'registry', or"
             " 'images: registry' of a node"
         )
+    return choose(registry.NAME, FAULTS, state, name, arguments)
+
+
+def choose(
+    service: str, faults: Mapping[str, Fault], state: State, name: str, arguments: Sequence[str]
+) -> str:
+    """Inject one of the faults of a service, or list them."""
     if name == "list":
-        return "\n".join(f"{known:26}{fault.what}" for known, fault in FAULTS.items())
-    if name not in FAULTS:
-        raise SystemExit(f"no fault {name!r}; to list the faults: lab fault {registry.NAME} list")
-    fault = FAULTS[name]
+        return "\n".join(f"{known:26}{fault.what}" for known, fault in faults.items())
+    if name not in faults:
+        raise SystemExit(f"no fault {name!r}; to list the faults: lab fault {service} list")
+    fault = faults[name]
     if not fault.required <= len(arguments) <= fault.required + fault.optional:
         raise SystemExit(f"wrong number of arguments: {name} {fault.what}")
     fault.inject(state, *arguments)

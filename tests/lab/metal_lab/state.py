@@ -29,6 +29,7 @@ class State:
     description: str = ""  # digest of the description and of all parts
     programs: str = ""  # folder of the control plane's programs and kubectl
     scenes: str = ""  # folder of the scenes
+    mirror: str = ""  # folder that it serves
     registry: str = ""  # folder of its program; empty: there is none
     registry_content: str = ""  # folder with what it serves in a new laboratory
 

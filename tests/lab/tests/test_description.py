@@ -35,8 +35,9 @@ def described(tmp_path):
         pytest.param(GOOD.replace("p100x4", "p100x5"), "machine 'p100x5' is not", id="machine"),
         pytest.param(GOOD[:-2] + ", engine: podman}", "engine 'podman' is not", id="engine"),
         pytest.param(GOOD[:-2] + ", images: none}", "images 'none' is not one of", id="images"),
-        pytest.param(
-            GOOD.replace("gpu-1", "registry"), "`lab fault` has another use", id="name-of-registry"
+        *(
+            pytest.param(GOOD.replace("gpu-1", name), "`lab fault` has another use", id=name)
+            for name in ("mirror", "registry")
         ),
         pytest.param(
             GOOD.replace("debian12", "rocky9")[:-2] + ", engine: docker}",

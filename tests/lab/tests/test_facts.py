@@ -52,6 +52,7 @@ def test_nodes(collected):
 
 def test_laboratory_has_a_registry_only_if_asked(collected):
     assert collected["registry"] == {}
+    assert collected["mirror_tools"] == ""
 
 
 def test_default_inventory_has_all_nodes_and_their_login(collected):

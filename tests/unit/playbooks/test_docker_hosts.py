@@ -208,7 +208,6 @@ def test_list_for_a_mirror(tmp_path: Path) -> None:
     """The password of a repository is only in the script, which only its user can read."""
     node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
     folder = tmp_path / "air-gap"
-    folder.mkdir()
     given = {
         "metal_gpu": {"node": node},
         "metal_gpu_observation_is_fresh": True,
@@ -238,6 +237,42 @@ def test_list_for_a_mirror(tmp_path: Path) -> None:
     assert group == listed["variables"]
     urls = group["hosts"]["gpu-1"]
     assert urls["docker_ce_repository_url"] == "https://mirror.example/docker.example/linux/debian"
+
+
+@pytest.mark.parametrize(
+    ("registry", "good"),
+    [
+        ("registry.example:5000", True),
+        ("https://registry.example", False),
+        ("reader:canary@registry.example", False),
+    ],
+)
+def test_registry_of_a_mirror_can_be_another_host(
+    tmp_path: Path, registry: str, *, good: bool
+) -> None:
+    node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
+    given = {
+        "metal_gpu": {"node": node},
+        "metal_gpu_observation_is_fresh": True,
+        "docker_ce_cri_dockerd_checksum": f"sha256:{'c' * 64}",
+    }
+    folder = tmp_path / "air-gap"
+    found = run(
+        tmp_path,
+        "metal.gpu.mirror_list",
+        inventory({"gpu-1": {**given, "metal_gpu_registry": registry}}),
+        f"-emetal_gpu_mirror_folder={folder}",
+    )
+    assert (found.code == 0) == good
+    if not good:
+        assert "metal_gpu_registry must be a host" in found.words
+        assert not folder.exists()
+        return
+    assert f" docker://{registry}/nvcr.io/" in (folder / "fill-mirror.sh").read_text()
+    variables = yaml.safe_load((folder / "variables.yml").read_text())["gpu_nodes"]
+    assert variables["vars"]["device_plugin_image"].startswith(f"{registry}/nvcr.io/")
+    urls = variables["hosts"]["gpu-1"]
+    assert urls["docker_ce_repository_url"].startswith("https://mirror.example/")
 
 
 def test_list_for_a_mirror_has_the_engine_that_docker_hosts_installs(tmp_path: Path) -> None:

@@ -1,0 +1,147 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nodes whose vendors are out of reach, after docs/air-gap.md. prepare.yml has followed it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from air_gap import MIRROR_PORT, USER, AirGap
+
+OPERATIONS_ALLOWED = 1
+PLUGIN = "nvcr.io/nvidia/k8s-device-plugin"
+
+
+@pytest.fixture(scope="module")
+def gap(laboratory: Any) -> AirGap:
+    return AirGap(laboratory.name)
+
+
+def both(laboratory: Any, gap: AirGap) -> dict[str, Any]:
+    """Return the inventories of the document's last step, in its order."""
+    inventory = gap.folder / "variables.yml"
+    return {"options": (f"--inventory={laboratory.inventory}",), "inventory": inventory}
+
+
+def log(gap: AirGap, name: str) -> str:
+    return (gap.lab / "logs" / f"{name}.log").read_text()
+
+
+def test_second_run_changes_nothing_and_every_gpu_is_proven(laboratory, gap):
+    given = both(laboratory, gap)
+    run = laboratory.playbook(
+        "metal.gpu.site", *given["options"], "-vvv", inventory=given["inventory"]
+    )
+    assert run.returncode == 0
+    operations = run.operations()
+    for node, address in laboratory.addresses.items():
+        assert re.search(rf"{node} .*?(\s+4){{5}}\s+4/4\s+ok\b", run.output)
+        assert node in run.unchanged
+        count = operations[address]
+        print(f"\n{node}: {count} remote operations, {OPERATIONS_ALLOWED} allowed", end=" ")
+        assert 0 < count <= OPERATIONS_ALLOWED
+
+
+def test_check_announced_what_converge_did(check_and_converge):
+    check, converge = check_and_converge
+    assert check.announced
+    assert check.announced == converge.announced
+    assert check.announced <= converge.ran
+
+
+def test_packages_are_those_of_the_mirror(laboratory, gap, node):
+    """Each node asks the archive of Debian and the mirror, and nobody else."""
+    host = laboratory.host(node)
+    text = host.check_output("cat /etc/apt/sources.list.d/*")
+    archive = laboratory.facts["mirror"]["repositories"]["debian"]["url"]
+    addresses = {url.rstrip("/") for url in re.findall(r"https?://[^\s]+", text)}
+    assert archive in addresses
+    place = f"{gap.mirror}/{gap.state.gateway}"
+    others = addresses - {archive}
+    assert others
+    assert all(url.startswith(f"{place}/") for url in others)
+    fetched = re.findall(
+        rf'^{laboratory.addresses[node]} .*"GET (\S+\.deb) .*" 200', log(gap, "second-mirror"), re.M
+    )
+    names = " ".join(fetched)
+    assert "nvidia-container-toolkit_" in names
+    assert "libcuda1_" in names
+    assert ("containerd.io_" in names) == (node == "gpu-2")
+
+
+def test_nobody_asked_for_a_repository_that_is_out_of_reach(gap):
+    """The last lines of the internet's mirror, since it has only the archive."""
+    served = re.findall(r'"GET (\S+) HTTP/1.1" (\d+)', log(gap, "mirror"))
+    refused = [path for path, status in served if status == "404" and "/debian/" not in path]
+    # apt-mirror asks for each index in three forms, and this mirror has one of them.
+    assert [path for path in refused if re.search(r"\.deb$|InRelease$|gpg", path)] == []
+
+
+def test_images_are_those_of_the_second_registry(laboratory, gap, node):
+    (plugin,) = {
+        container["image"]
+        for row in laboratory.objects("daemonsets", "--all-namespaces")["items"]
+        for container in row["spec"]["template"]["spec"]["containers"]
+    }
+    assert plugin.startswith(f"{gap.registry}/{PLUGIN}:")
+    address = re.escape(laboratory.addresses[node])
+    requests = re.findall(rf'authorized request" .*"{address}:.*', log(gap, "second-registry"))
+    assert any("k8s-device-plugin/manifests" in line for line in requests)
+    assert any("cuda-sample/manifests" in line for line in requests)
+    assert all(f"auth.user.name={USER}" in line for line in requests)
+
+
+def test_variables_are_the_only_ones_that_name_the_mirror(gap):
+    """The admin's own inventory has the addresses of the internet, and stays as it is."""
+    assert str(MIRROR_PORT) not in gap.state.inventory.read_text()
+    variables = yaml.safe_load((gap.folder / "variables.yml").read_text())["gpu_nodes"]
+    assert {*variables["hosts"]} == {"gpu-1", "gpu-2"}
+    assert variables["vars"]["device_plugin_image"] == f"{gap.registry}/{PLUGIN}"
+
+
+@pytest.fixture
+def script(gap: AirGap, tmp_path: Path) -> Path:
+    """A folder with nothing but the script."""
+    shutil.copy(gap.folder / "fill-mirror.sh", tmp_path)
+    return tmp_path
+
+
+def test_script_fails_without_the_internet(gap, script):
+    """apt-mirror ends with 0 without having anything."""
+    result = gap.fill(script)
+    assert result.returncode != 0
+    assert "404" in result.stdout
+
+
+@pytest.fixture
+def internet(laboratory: Any) -> Iterator[None]:
+    laboratory.lab("fault", "mirror", "restore")
+    laboratory.lab("fault", "registry", "restore")
+    yield
+    laboratory.lab("fault", "registry", "down")
+    laboratory.lab("fault", "mirror", "only", "debian")
+
+
+def test_script_can_run_again(gap, internet):
+    """An admin brings the mirror up to date with the same script."""
+    result = gap.fill(gap.folder)
+    assert result.returncode == 0, result.stdout
+
+
+def test_script_fails_if_a_package_is_damaged(gap, internet):
+    (deb, *_others) = sorted(gap.folder.glob("mirror/**/libcuda1_*.deb"))
+    content = deb.read_bytes()
+    deb.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    try:
+        result = gap.run("tail -n 1 fill-mirror.sh | sh", gap.folder)
+    finally:
+        deb.write_bytes(content)
+    assert result.returncode != 0
+    assert f"{deb.name}: FAILED" in result.stdout
