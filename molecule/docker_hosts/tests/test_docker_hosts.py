@@ -125,15 +125,28 @@ def no_image(laboratory: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "codes", "words"),
     [
-        ("wrong-password", ["unauthorized", "401 Unauthorized"]),
-        ("missing-image", ["manifest unknown", "not found"]),
-        ("foreign-image", ["no matching manifest for linux/amd64", "no match for platform"]),
-        ("corrupt-image", ["filesystem layer verification failed", "expected commit digest"]),
+        # Docker 20.10 says the same with a wrong login and without one.
+        (
+            "wrong-password",
+            ["REGISTRY_LOGIN_MISSING", "REGISTRY_LOGIN_REFUSED"],
+            ["unauthorized", "401 Unauthorized"],
+        ),
+        ("missing-image", ["IMAGE_UNPULLABLE"] * 2, ["manifest unknown", "not found"]),
+        (
+            "foreign-image",
+            ["IMAGE_PLATFORM_MISSING"] * 2,
+            ["no matching manifest for linux/amd64", "no match for platform"],
+        ),
+        (
+            "corrupt-image",
+            ["IMAGE_DIGEST_DIFFERS"] * 2,
+            ["filesystem layer verification failed", "expected commit digest"],
+        ),
     ],
 )
-def test_image_that_the_registry_does_not_give(laboratory, no_image, fault, words):
+def test_image_that_the_registry_does_not_give(laboratory, no_image, fault, codes, words):
     """The words are those of Docker 20.10 and of Docker 29."""
     image = [IMAGE] if fault.endswith("-image") else []
     laboratory.lab("fault", "registry", fault, *image)
@@ -142,9 +155,9 @@ def test_image_that_the_registry_does_not_give(laboratory, no_image, fault, word
     finally:
         laboratory.lab("fault", "registry", "restore")
     assert run.returncode != 0
-    for node, text in zip(("gpu-1", "gpu-2"), words, strict=True):
-        assert rows(run)[node] == ["-", "IMAGE_UNPULLABLE"]
-        assert re.search(rf"IMAGE_UNPULLABLE {node}: [^:]*{IMAGE}: .*{text}", run.words)
+    for node, code, text in zip(("gpu-1", "gpu-2"), codes, words, strict=True):
+        assert rows(run)[node] == ["-", code]
+        assert re.search(rf"{code} {node}: [^:]*{IMAGE}.*{text}", run.words)
 
 
 def test_image_by_digest_is_pulled_once(laboratory, no_image):
