@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,13 @@ def _links(laboratory) -> set[str]:
 
 def test_hosts_are_upstreams(laboratory):
     assert registry.hosts(laboratory) == ["nvcr.io"]
+
+
+def test_docker_asks_for_images_of_docker_io_at_another_name(laboratory):
+    known = {IMAGE: KNOWN, "docker.io/library/busybox:1.35": KNOWN}
+    (Path(laboratory.registry_content) / "images.json").write_text(json.dumps(known))
+    assert registry.hosts(laboratory) == ["docker.io", "nvcr.io"]
+    assert registry.names(laboratory) == ["registry-1.docker.io", "nvcr.io"]
 
 
 def test_facts_are_what_a_client_needs(laboratory):

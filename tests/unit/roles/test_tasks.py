@@ -265,6 +265,24 @@ def test_teardown_removes_what_every_role_that_it_calls_has_made() -> None:
     assert {role for role in roles if f"'{role}'" not in check["vars"]["preflight_roles"]} == set()
 
 
+def test_docker_hosts_are_checked_for_every_role_and_its_page_takes_each_back() -> None:
+    _inventory, check, work, *_rest = yaml.safe_load(
+        (ROOT / "playbooks" / "docker_hosts.yml").read_text()
+    )
+    called = {
+        task["ansible.builtin.import_role"]["name"].removeprefix("metal.gpu.")
+        for task in with_nested(work["tasks"])
+        if "ansible.builtin.import_role" in task
+    }
+    assert called == {*check["vars"]["preflight_roles"]}
+    page = (ROOT / "docs" / "docker-hosts.md").read_text().partition("## Take it back")[2]
+    (back,) = yaml.safe_load(page.split("```")[1].removeprefix("yaml\n"))
+    assert {f"metal.gpu.{role}" for role in called} == {*back["roles"]}
+    assert {name for name, value in back["vars"].items() if value == "absent"} == {
+        f"{role}_state" for role in called
+    }
+
+
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
