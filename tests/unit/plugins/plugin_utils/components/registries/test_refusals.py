@@ -330,6 +330,18 @@ def test_another_ca_is_written(machine: Callable[[str], Machine]) -> None:
     assert "MIIBnew" in node.text("/etc/containerd/certs.d/mirror.example:5000/metal-gpu.crt")
 
 
+def test_lines_of_the_admin_in_a_file_of_ours_stay(machine: Callable[[str], Machine]) -> None:
+    node = machine("containerd-2.4")
+    node.run([OF_NVCR])
+    path = "/etc/containerd/certs.d/mirror.example:5000/metal-gpu.crt"
+    theirs = PEM.format("admin")
+    write(node.root, path, node.text(path) + theirs, 0o600)
+    assert names(node.plan([OF_NVCR])) == []
+    node.run([], state="absent")
+    assert node.text(path) == theirs
+    assert node.plan([], state="absent")["steps"] == []
+
+
 def test_engine_that_is_not_there_yet(machine: Callable[[str], Machine]) -> None:
     node = machine("containerd-2.4")
     node._node = merge(node._node, {"engines": {"containerd": {"installed": False}}})
