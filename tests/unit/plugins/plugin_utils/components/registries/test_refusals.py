@@ -265,7 +265,7 @@ def test_files_of_the_admin_that_are_in_the_way(
     [
         pytest.param('{"auths": {"quay.io": {"auth": "eA=="}}}', "quay.io", id="a login"),
         pytest.param('{"credHelpers": {"quay.io": "pass"}}', "quay.io", id="a helper"),
-        pytest.param('{"auths": {"quay.io": {}}}', None, id="no login"),
+        pytest.param('{"auths": {"quay.io": {}}, "credsStore": "pass"}', None, id="no login"),
         pytest.param('{"auths": {"registry.example": {"auth": "eA=="}}}', None, id="ours, too"),
         pytest.param(
             '{"auths": {"https://index.docker.io/v1/": {"auth": "eA=="}}}', "docker.io", id="hub"
