@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The role registries in check mode, which reads files of this machine and changes none."""
+"""The role registries on this machine, of which it changes temporary files only."""
 
 from __future__ import annotations
 
@@ -56,12 +56,16 @@ def run(folder: Path, engine: str, hosts: list[Mapping[str, Any]]) -> tuple[int,
             {"ansible.builtin.include_role": {"name": "metal.gpu.registries"}},
         ],
     }
-    (folder / "play.yml").write_text(yaml.safe_dump([play]))
     (folder / "vars.yml").write_text(yaml.safe_dump({"planted": node, "registries_hosts": hosts}))
+    return run_play(folder, play, "-vvvv", "--check", "--diff")
+
+
+def run_play(folder: Path, play: Mapping[str, Any], *options: str) -> tuple[int, str]:
+    (folder / "play.yml").write_text(yaml.safe_dump([play]))
     program = Path(sys.executable).with_name("ansible-playbook")
     done = subprocess.run(
         (
-            *(str(program), "-i", "localhost,", "-c", "local", "-vvvv", "--check", "--diff"),
+            *(str(program), "-i", "localhost,", "-c", "local", *options),
             str(folder / "play.yml"),
         ),
         env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".ansible" / "collections")},
@@ -118,3 +122,35 @@ def test_what_does_not_work_is_told_before_a_change(tmp_path: Path) -> None:
     assert f"REGISTRY_LOGIN_REFUSED localhost: {url} (for docker.io) refuses the login" in printed
     assert "TASK [metal.gpu.registries : Write the logins of registries]" not in printed
     assert "CANARY" not in printed
+
+
+@pytest.mark.parametrize("tasks", ["present.yml", "absent.yml"])
+def test_lines_of_the_admin_in_a_file_of_certificates_stay(tmp_path: Path, tasks: str) -> None:
+    block = "# {} managed by Ansible, role metal.gpu.registries\n"
+    ours = f"{block.format('BEGIN')}{CA.pem}{block.format('END')}"
+    files = {"shared": f"{ours}{SERVER.pem}", "own": ours}
+    for name, text in files.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metal-gpu.crt").write_text(text)
+    data = {
+        "asks": False,
+        "gone": [str(tmp_path / name / "metal-gpu.crt") for name in files],
+        "empty": [str(tmp_path / name) for name in files],
+        **dict.fromkeys(("folders", "certificates", "restore", "settings", "logins"), ()),
+    }
+    plan = {"steps": [{"slug": "remove_certificates"}], "data": data}
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars": {
+            "metal_gpu": {"plans": {"registries": plan}},
+            "ansible_python_interpreter": sys.executable,
+        },
+        "tasks": [
+            {"ansible.builtin.include_role": {"name": "metal.gpu.registries", "tasks_from": tasks}}
+        ],
+    }
+    code, printed = run_play(tmp_path, play)
+    assert code == 0, printed
+    assert (tmp_path / "shared/metal-gpu.crt").read_text() == SERVER.pem
+    assert not (tmp_path / "own").exists()

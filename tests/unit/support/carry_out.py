@@ -48,7 +48,7 @@ def carry_out(root: Path, plan: Mapping[str, Any], hosts: list[Any]) -> None:
     if data["config"]:
         merge(root, {"language": "toml", "append": [], "mode": "0644", **data["config"]})
     for path in data["gone"]:
-        on_disk(root, path).unlink()
+        remove_block(root, path)
     for folder in data["empty"]:
         if on_disk(root, folder).exists() and not [*on_disk(root, folder).iterdir()]:
             on_disk(root, folder).rmdir()
@@ -69,6 +69,17 @@ def merge(root: Path, arguments: Mapping[str, Any]) -> None:
     write(root, f"/{file.relative_to(root)}", after, mode & 0o777)
     stored.parent.mkdir(parents=True, exist_ok=True)
     stored.write_text(history.remember(new))
+
+
+def remove_block(root: Path, path: str) -> None:
+    """Remove the block of the role, and the file if it has nothing else, as no_block.yml does."""
+    file = on_disk(root, path)
+    before, _start, rest = file.read_text().partition(f"{MARK.format('BEGIN')}\n")
+    left = before + rest.partition(f"{MARK.format('END')}\n")[2]
+    if left:
+        file.write_text(left)
+    else:
+        file.unlink()
 
 
 def undo(root: Path, path: str) -> None:

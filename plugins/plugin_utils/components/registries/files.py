@@ -99,8 +99,8 @@ def refuse_hidden_logins(plan: Plan[Data], node: Node, content: Layout) -> None:
         keys = (key.split(" > ") for key in found["values"])
         logins = {key[1] for key in keys if key[0] == "auths" and len(key) > 1}
         logins = {DOCKER_HUB if one == DOCKER_HUB_LOGIN else one for one in logins}
-        hidden = sorted({*logins, *found["helpers"]} - ours)
-        if hidden:
+        helpers = {*found["helpers"]} - {"*"}  # credHelpers; it does not know credsStore
+        if hidden := sorted((logins | helpers) - ours):
             plan.refuse("REGISTRY_LOGINS_HIDDEN", path=path, registries=", ".join(hidden))
 
 

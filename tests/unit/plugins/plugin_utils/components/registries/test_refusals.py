@@ -267,7 +267,7 @@ def test_files_of_the_admin_that_are_in_the_way(
     [
         pytest.param('{"auths": {"quay.io": {"auth": "eA=="}}}', "quay.io", id="a login"),
         pytest.param('{"credHelpers": {"quay.io": "pass"}}', "quay.io", id="a helper"),
-        pytest.param('{"auths": {"quay.io": {}}}', None, id="no login"),
+        pytest.param('{"auths": {"quay.io": {}}, "credsStore": "pass"}', None, id="no login"),
         pytest.param('{"auths": {"registry.example": {"auth": "eA=="}}}', None, id="ours, too"),
         pytest.param(
             '{"auths": {"https://index.docker.io/v1/": {"auth": "eA=="}}}', "docker.io", id="hub"
@@ -330,6 +330,18 @@ def test_another_ca_is_written(machine: Callable[[str], Machine]) -> None:
     planned = node.run([newer])
     assert "Write the certificates of registries" in names(planned)
     assert "MIIBnew" in node.text("/etc/containerd/certs.d/mirror.example:5000/metal-gpu.crt")
+
+
+def test_lines_of_the_admin_in_a_file_of_ours_stay(machine: Callable[[str], Machine]) -> None:
+    node = machine("containerd-2.4")
+    node.run([OF_NVCR])
+    path = "/etc/containerd/certs.d/mirror.example:5000/metal-gpu.crt"
+    theirs = PEM.format("admin")
+    write(node.root, path, node.text(path) + theirs, 0o600)
+    assert names(node.plan([OF_NVCR])) == []
+    node.run([], state="absent")
+    assert node.text(path) == theirs
+    assert node.plan([], state="absent")["steps"] == []
 
 
 @pytest.mark.parametrize("engine", ["containerd-2.4", "docker", "crio"])
