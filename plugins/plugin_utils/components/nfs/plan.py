@@ -33,12 +33,13 @@ OURS = RolePackages(ROLE, "metal-gpu-nfs-mounts", "the NFS client", "no source",
 PACKAGES = ("nfs-common", "nfs-utils")
 _SHOWN = 5
 _SYSTEMD = "systemd-"  # the source of its automounts, with its process
-STOP = Step("stop", "Stop the NFS mounts that are not wanted")
+UNMOUNT = Step("unmount", "Unmount the NFS mounts that are not wanted")
+STOP = Step("stop", "Stop the NFS automounts that are not wanted")
 DELETE = Step("delete", "Delete the units of NFS mounts that are not wanted")
 WRITE = Step("write", "Write the units of the NFS mounts")
 START = Step("start", "Start the NFS automounts")
 
-STEPS = (REPAIR, OURS.install, STOP, DELETE, WRITE, START, OURS.remove, OURS.forget)
+STEPS = (REPAIR, OURS.install, UNMOUNT, STOP, DELETE, WRITE, START, OURS.remove, OURS.forget)
 
 
 def plan(node: Node, desired: Desired) -> PlanResult:
@@ -112,6 +113,7 @@ def _plan_stale(plan: Plan[Data], files: list[str]) -> None:
     plan.data["stale_automounts"] = [one for one in names if one.endswith(".automount")]
     plan.data["stale_files"] = files
     reason = f"nfs_mounts_mounts does not have {', '.join(names)}" if files else None
+    plan.step(UNMOUNT, reason)
     plan.step(STOP, reason)
     plan.step(DELETE, reason)
 

@@ -181,7 +181,7 @@ def test_one_export_in_two_forms(wanted, source) -> None:
 
 def test_what_is_no_longer_wanted_goes() -> None:
     planned = plan(observed(**READY))
-    assert slugs(planned) == ["stop", "delete"]
+    assert slugs(planned) == ["unmount", "stop", "delete"]
     assert planned["data"]["stale_mounts"] == ["data.mount"]
     assert planned["data"]["stale_automounts"] == ["data.automount"]
 
@@ -204,7 +204,7 @@ def test_absent_takes_everything_back() -> None:
     path = "/var/lib/metal-gpu/packages/nfs_mounts.json"
     ours = {"packages": {"nfs_mounts": {"path": path, "packages": record, "error": None}}}
     planned = plan(merge(observed(**READY), {"ours": ours}), DATA, state="absent")
-    assert slugs(planned) == ["stop", "delete", "remove", "forget"]
+    assert slugs(planned) == ["unmount", "stop", "delete", "remove", "forget"]
     assert planned["data"]["packages"] == ["nfs-common"]
 
 
