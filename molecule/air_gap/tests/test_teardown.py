@@ -14,7 +14,11 @@ def test_everything_goes(laboratory):
 
 
 def test_node_is_what_it_was(footprints, node):
-    assert footprint.of_node(footprints, node) == []
+    """The engine of gpu-2 stays, because its kubelet uses it, and so does what undoes its settings."""
+    folder = "/var/lib/metal-gpu/config_document"
+    history = f"{folder}/%2Fetc%2Fcontainerd%2Fconfig.toml@metal.gpu.containerd"
+    left = footprint.of_node(footprints, node)
+    assert [line for line in left if node == "gpu-1" or not line.startswith(history)] == []
 
 
 def test_cluster_is_what_it_was(footprints):
