@@ -14,7 +14,7 @@ def test_everything_goes(laboratory):
 
 
 def test_node_is_what_it_was(footprints, node):
-    """The engine of gpu-2 stays, because its kubelet uses it, and so does what undoes its settings."""
+    """The engine of gpu-2 stays, because its kubelet uses it, with what undoes its settings."""
     folder = "/var/lib/metal-gpu/config_document"
     history = f"{folder}/%2Fetc%2Fcontainerd%2Fconfig.toml@metal.gpu.containerd"
     left = footprint.of_node(footprints, node)
