@@ -66,7 +66,8 @@ def test_docker_runs_with_the_admins_settings(laboratory):
     """Without them: disks full of logs, images from the wrong registry, an empty data-root."""
     engine = info(laboratory, "gpu-1")
     assert engine["LoggingDriver"] == "json-file"
-    assert engine["RegistryConfig"]["Mirrors"] == ["https://mirror.example.org/"]
+    ours = f"{laboratory.facts['registry']['url']}/"
+    assert engine["RegistryConfig"]["Mirrors"] == ["https://mirror.example.org/", ours]
     assert engine["DockerRootDir"] == "/srv/docker"
     assert engine["CgroupDriver"] == laboratory.facts["nodes"]["gpu-1"]["cgroup_driver"]
     assert engine["LiveRestoreEnabled"] is True
@@ -75,9 +76,12 @@ def test_docker_runs_with_the_admins_settings(laboratory):
 
 
 def test_admins_daemon_json_keeps_every_line_in_its_order(laboratory):
-    """The admin's lines are there in the same order, with ours among them."""
+    """The admin's lines are there in the same order, with ours among them, and our mirror."""
     driver = laboratory.facts["nodes"]["gpu-1"]["cgroup_driver"]
     before = (SCENES / "docker-admin/daemon.json").read_text().replace("CGROUP_DRIVER", driver)
+    theirs = '"registry-mirrors": ["https://mirror.example.org"'
+    assert theirs in before
+    before = before.replace(theirs, f'{theirs}, "{laboratory.facts["registry"]["url"]}"')
     after = laboratory.host("gpu-1").file("/etc/docker/daemon.json").content_string
     # Without commas: a key that was the last of its object now has one.
     lines = (line.rstrip(",") for line in after.splitlines())
