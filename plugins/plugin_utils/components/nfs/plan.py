@@ -16,6 +16,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs imp
     ROLE,
     Mounted,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
+    notice_reload,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import units
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs.shapes import Data, Desired
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs.units import Mount
@@ -73,6 +76,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     if desired["state"] == "absent":
         _plan_no_packages(plan, node)
     OURS.plan_repair(plan, node)
+    notice_reload(plan, node, OURS.install, DELETE, WRITE, OURS.remove)
     return plan.result()
 
 

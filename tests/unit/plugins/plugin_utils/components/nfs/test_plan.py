@@ -10,7 +10,11 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import plan as nfs
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import units
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.container_toolkit import (  # noqa: E501
+    test_reload,
+)
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    DONE,
     VIRGIN,
     merge,
 )
@@ -308,3 +312,10 @@ def test_names_of_units_are_those_of_systemd_escape(path: str, name: str) -> Non
 def test_address_of_ip_version_6() -> None:
     (mount,), _wrong = units.parse([{**DATA, "server": "fd00::1"}], [])
     assert mount.what == "[fd00::1]:/srv/data"
+
+
+def test_reload_of_systemd_names_who_loses_gpus() -> None:
+    node = merge(merge(DONE, test_reload.UNLINKED), test_reload.NVIDIA)
+    assert codes(plan(node)) == []
+    (notice,) = [one for one in plan(node, DATA)["notices"] if one["code"] == "GPUS_LOST_BY_RELOAD"]
+    assert "Write the units of the NFS mounts; " in notice["message"]
