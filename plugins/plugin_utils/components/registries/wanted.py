@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.registries import pem_kinds
@@ -131,8 +131,7 @@ def _complete(one: Registry, known: Mapping[str, Trust]) -> Registry:
 
 
 def _registry(entry: Mapping[str, object]) -> Registry:
-    mirrors = entry.get("mirrors") or ()
-    assert isinstance(mirrors, (list, tuple))
+    mirrors = cast("Sequence[Mapping[str, object]]", entry.get("mirrors") or ())
     return Registry(
         str(entry["host"]),
         tuple(_mirror(one) for one in mirrors),
