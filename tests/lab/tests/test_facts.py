@@ -47,7 +47,7 @@ def test_nodes(collected):
     node = collected["nodes"]["gpu-2"]
     assert (node["address"], node["os"], node["gpus"]) == ("172.30.0.12", "debian13", 4)
     assert node["ssh"][-1] == "admin@172.30.0.12"
-    assert node["images"] == "loaded"
+    assert node["images"] == "registry"
 
 
 def test_laboratory_has_a_registry_only_if_asked(collected):
