@@ -48,17 +48,28 @@ class Common(Protocol):
     """What the template of a run must have, whatever its pods do."""
 
     @property
-    def run(self) -> str: ...
+    def run(self) -> str:
+        """The mark of the pods of this run."""
+
     @property
-    def process(self) -> str: ...
+    def process(self) -> str:
+        """The mark of the process that made them."""
+
     @property
-    def namespace(self) -> str: ...
+    def namespace(self) -> str:
+        """The namespace of the pods."""
+
     @property
-    def pull_secrets(self) -> Sequence[str]: ...
+    def pull_secrets(self) -> Sequence[str]:
+        """The names of the secrets for the registry."""
+
     @property
-    def tolerations(self) -> Sequence[Mapping[str, Any]]: ...
+    def tolerations(self) -> Sequence[Mapping[str, Any]]:
+        """The tolerations of the pods."""
+
     @property
-    def limit_s(self) -> int: ...
+    def limit_s(self) -> int:
+        """How long a pod may live, in seconds."""
 
 
 class Leftover(NamedTuple):
