@@ -56,6 +56,7 @@ def test_a_reload_is_enough_for_gpus(laboratory, kept):
     added = {
         "default-runtime": "nvidia",
         **CDI[kept],
+        "registry-mirrors": [*settings["registry-mirrors"], laboratory.facts["registry"]["url"]],
         "runtimes": {
             **settings["runtimes"],
             "nvidia": {"path": "/usr/bin/nvidia-container-runtime"},
