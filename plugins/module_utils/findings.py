@@ -57,8 +57,8 @@ Remedy: remove localhost from the inventory, or set `ansible_connection: local` 
   `ansible_python_interpreter: '{{{{ ansible_playbook_python }}}}'` for it
 
 VARIABLE_INVALID (refusal): {name} is {found}, expected {expected}
-Remedy: correct the variable; `ansible-inventory --host {host}` shows its value, and `ansible-doc -t
-  role metal.gpu.{role}` describes it
+Remedy: correct the variable; `ansible-doc -t role metal.gpu.{role}` describes it, and
+  `ansible-inventory -i INVENTORY --host {host}` shows all variables of the host, also passwords
 
 VARIABLE_MISPLACED (refusal): {name} is set for {hosts}; Ansible reads it only from the command line
 Remedy: remove it from the inventory, and run `ansible-playbook -e {name}=VALUE`

@@ -25,6 +25,7 @@ from ansible.module_utils.parsing.convert_bool import BOOLEANS
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.read import image_needs
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 
 try:
@@ -272,7 +273,9 @@ def _expected(name: str, value: Any, option: Option) -> str | None:
     item = _FORMS[option.elements]
     if option.type == "list" and not all(map(item.matches, value)):
         return f"a list in which each item is {item.words}"
-    return None
+    texts = map(str, value if option.type == "list" else [value])
+    known = _TEXTS.get(name)
+    return known.words if known and not all(map(known.matches, texts)) else None
 
 
 def _is_scalar(value: Any) -> bool:
@@ -298,6 +301,22 @@ _FORMS = {
     "path": _Form(lambda value: _is_scalar(value) and not _is_number(value), "a path"),
     # YAML reads the version 1.20 as the number 1.2.
     "str": _Form(lambda value: _is_scalar(value) and not _is_number(value), "text in quotes"),
+}
+
+
+# Variables whose texts have a form of their own.
+_TEXTS = {
+    "verify_docker_capabilities": _Form(
+        lambda text: image_needs.CAPABILITY.fullmatch(text) is not None,
+        'a list of compute capabilities, such as "7.5" or "9.0+PTX"',
+    ),
+    "verify_docker_image": _Form(
+        lambda text: (
+            re.fullmatch(r"[^\s@:][^\s@]*(@sha256:[0-9a-f]{64})?", text) is not None
+            and "://" not in text
+        ),
+        "the name of an image; a digest is @sha256: and 64 hexadecimal digits",
+    ),
 }
 
 

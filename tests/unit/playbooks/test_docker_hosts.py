@@ -280,17 +280,18 @@ def test_list_for_a_mirror_has_the_engine_that_docker_hosts_installs(tmp_path: P
     node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
     node["kubelet"] |= {"installed": False, "endpoint": None}
     folder = tmp_path / "air-gap"
-    folder.mkdir()
     given = {"metal_gpu": {"node": node}, "metal_gpu_observation_is_fresh": True}
-    found = run(
-        tmp_path,
+    command = (
         "metal.gpu.mirror_list",
         inventory({"gpu-1": {**given, "metal_gpu_engine": "docker"}, "gpu-2": given}),
         f"-emetal_gpu_mirror_folder={folder}",
     )
+    found = run(tmp_path, *command)
     assert found.code != 0
     assert "KUBELET_MISSING gpu-2: the kubelet is not installed" in found.words
     assert "KUBELET_MISSING gpu-1" not in found.words
+    assert not folder.exists()  # a list without a host is not complete
+    assert run(tmp_path, *command, "-emetal_gpu_hosts=gpu-1").code == 0
     listed = yaml.safe_load((folder / "list.yml").read_text())
     packages = {
         name: hosts for one in listed["repositories"] for name, hosts in one["packages"].items()

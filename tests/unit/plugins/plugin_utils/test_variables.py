@@ -55,6 +55,24 @@ def test_gpu_expected(value, amounts):
 
 
 @pytest.mark.parametrize(
+    ("variable", "value", "is_right"),
+    [
+        ("verify_docker_capabilities", [], True),
+        ("verify_docker_capabilities", ["7.5", "9.0+PTX", "9.0a"], True),
+        ("verify_docker_capabilities", ["7.5", "sm_80"], False),
+        ("verify_docker_capabilities", ["75"], False),
+        ("verify_docker_image", "registry.example:5000/team/app:1", True),
+        ("verify_docker_image", f"team/app:1@sha256:{'0' * 64}", True),
+        ("verify_docker_image", "team/app@sha256:0123", False),
+        ("verify_docker_image", "https://registry.example/team/app", False),
+        ("verify_docker_image", "team/app -it", False),
+    ],
+)
+def test_texts_with_a_form_of_their_own(variable, value, is_right):
+    assert (refusals(**{variable: value}) == []) is is_right
+
+
+@pytest.mark.parametrize(
     ("value", "shown"),
     [
         ("four", "'four'"),
