@@ -117,8 +117,9 @@ def test_login_is_in_no_process_list(laboratory, watched, node):
 def test_only_root_can_read_the_login(laboratory, watched, node):
     grep = "grep --files-with-matches --fixed-strings --file=/run/watch/words"
     places = "/ /run /tmp /var/lib/kubelet"  # each is a file system
-    find = f"find {places} -xdev -type f -print0 | xargs --null {grep}"
-    found = laboratory.host(node).run(find).stdout.split()
+    # Programs of packages take long to search.
+    files = f"find {places} -xdev -path /usr -prune -o -type f -print0"
+    found = laboratory.host(node).run(f"{files} | xargs --null {grep}").stdout.split()
     assert found  # such as the engine's own file
     readable = f"find {' '.join(found)} -perm /077"
     assert laboratory.host(node).check_output(readable) == ""
