@@ -108,7 +108,10 @@ class Laboratory:
 
         Return the remote operations by node: at least 1, at most `allowed`.
         """
-        run = self.playbook(name, "-vvv")
+        return self.unchanged_within(self.playbook(name, "-vvv"), allowed)
+
+    def unchanged_within(self, run: installed.Run, allowed: int) -> dict[str, int]:
+        """Assert that a run with -vvv changed nothing. Return the operations, likewise."""
         assert run.returncode == 0
         operations = run.operations()
         counts = {node: operations[address] for node, address in self.addresses.items()}

@@ -30,7 +30,7 @@ from typing import Any
 from ansible import constants as C
 from ansible.plugins.callback import CallbackBase
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import some
+from ansible_collections.metal.gpu.plugins.module_utils.words import some
 
 _EVERY_S = 15
 

@@ -27,6 +27,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output imp
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import image_needs
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.module_utils.words import some
 
 try:
     from ansible.template import trust_as_template
@@ -169,7 +170,7 @@ def refuse_misplaced(
     `names` has the names of the variables of each host.
     """
     return [
-        finding("VARIABLE_MISPLACED", "inventory", name=name, hosts=_some(hosts))
+        finding("VARIABLE_MISPLACED", "inventory", name=name, hosts=some(hosts, _NAMED))
         for name in PLAY_VARIABLES
         for hosts in [[host for host, variables in names.items() if name in variables]]
         if hosts and name not in command_line
@@ -194,7 +195,7 @@ def notice_unknown(names: Mapping[str, Iterable[str]]) -> list[dict[str, str]]:
             "VARIABLE_UNKNOWN",
             "inventory",
             name=name,
-            hosts=_some(hosts[name]),
+            hosts=some(hosts[name], _NAMED),
             hint=f"; did you mean {near}?" if near else "",
         )
         for name in sorted(hosts)
@@ -216,7 +217,7 @@ def notice_unused(hosts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]
             if level in option.choices and level != LIST:
                 levels.setdefault(level, []).append(host)
     return [
-        finding("SMOKE_IMAGE_UNUSED", "inventory", hosts=_some(names), level=level)
+        finding("SMOKE_IMAGE_UNUSED", "inventory", hosts=some(names, _NAMED), level=level)
         for level, names in levels.items()
     ]
 
@@ -229,11 +230,6 @@ def _nearest(name: str, prefixes: Sequence[str]) -> str | None:
     rests = [one.removeprefix(prefix) for one in settable if one.startswith(prefix)]
     rest = difflib.get_close_matches(name.removeprefix(prefix), rests, 1, _NEAR)
     return prefix + rest[0] if rest else None
-
-
-def _some(hosts: list[str]) -> str:
-    more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
-    return ", ".join(hosts[:_NAMED]) + more
 
 
 def _invalid(host: str, name: str, value: Any, expected: str) -> dict[str, str]:

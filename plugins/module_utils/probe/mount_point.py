@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.mounts import AUTOFS, NFS
+from ansible_collections.metal.gpu.plugins.module_utils.words import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,8 +49,7 @@ def read_obstacle(path: str, table: Iterable[Mount]) -> str:
         return ""
     except OSError as error:
         return str(error)
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"the mount would hide {', '.join(names[:_SHOWN])}{more}" if names else ""
+    return f"the mount would hide {some(names, _SHOWN)}" if names else ""
 
 
 def _is_local(mount: Mount) -> bool:

@@ -67,16 +67,21 @@ class Tried(NamedTuple):
 
 def decide(hosts: Sequence[Tried], wanted: Wanted) -> dict[str, list[dict[str, str]]]:
     """Return the findings of each host on which the image cannot run. Hosts without can try it."""
-    found = {one.host.name: _pulled(one, wanted) for one in hosts}
+    return _decide(hosts, wanted, _pulled(hosts, wanted))
+
+
+def _decide(
+    hosts: Sequence[Tried], wanted: Wanted, found: Mapping[str, Pulled | None]
+) -> dict[str, list[dict[str, str]]]:
     images = {name: pulled.image for name, pulled in found.items() if pulled and pulled.image}
     # An image without a digest tells less: images with its layers can differ.
     with_digest = (name for name, image in images.items() if image.digests)
     first = next(with_digest, next(iter(images), ""))
     reference = images.get(first)
+    by_name = {one.host.name: one.host for one in hosts}
     return {
-        name: _judge_image(name, one.host, pulled, wanted, reference, first)
-        for one in hosts
-        for name, pulled in [(one.host.name, found[one.host.name])]
+        name: _judge_image(name, by_name[name], pulled, wanted, reference, first)
+        for name, pulled in found.items()
     }
 
 
@@ -90,7 +95,8 @@ def judge(
     hosts: Sequence[Tried], wanted: Wanted, *, drift: bool, check_mode: bool = False
 ) -> list[dict[str, Any]]:
     """Return the verdict on each host: that on the machine, and what the image did there."""
-    unfit = decide(hosts, wanted)
+    found = _pulled(hosts, wanted)
+    unfit = _decide(hosts, wanted, found)
     verdicts = []
     for one in hosts:
         base = fleet.judge(one.host, _SILENT, None, drift=drift)
@@ -99,7 +105,7 @@ def judge(
         if one.ran is not None:
             proof = parse_run(one.ran, has_command=wanted.has_command)
         own, is_busy = [*unfit[one.host.name]], False
-        pulled = _pulled(one, wanted)
+        pulled = found[one.host.name]
         if node is not None and proof is not None and not own:
             users = pulled.users if pulled else {}
             own = _judge_proof(one.host.name, node, wanted, proof, users, base["findings"])
@@ -134,8 +140,12 @@ def table(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
     return aligned(rows, _NUMBERS)
 
 
-def _pulled(one: Tried, wanted: Wanted) -> Pulled | None:
-    return None if one.pulled is None else parse_pulled(wanted.image, one.pulled)
+def _pulled(hosts: Sequence[Tried], wanted: Wanted) -> dict[str, Pulled | None]:
+    """Return what each host says about the image, by name; None: it was not asked."""
+    return {
+        one.host.name: None if one.pulled is None else parse_pulled(wanted.image, one.pulled)
+        for one in hosts
+    }
 
 
 def _judge_image(

@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import (
     finding,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import LAYERS
+from ansible_collections.metal.gpu.plugins.module_utils.words import MOST, some
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.drain import (
     refuse_holders,
 )
@@ -35,7 +36,6 @@ HEADINGS = (
     "verdict",
 )
 OK, BUSY = "ok", "busy"
-_NAMED = 5  # hosts
 _TEXTS = (0, 1, 2, len(HEADINGS) - 1)  # columns; the others are numbers
 
 
@@ -68,7 +68,7 @@ def together(
         alike.setdefault((one["code"], text, remedy), {})[host] = one
     findings: list[Mapping[str, str]] = []
     for (code, text, _remedy), hosts in alike.items():
-        if but_few and len(hosts) <= _NAMED:
+        if but_few and len(hosts) <= MOST:
             findings += hosts.values()
             continue
         first = next(iter(hosts.values()))
@@ -76,12 +76,6 @@ def together(
         same = {name: first[name] for name in ("remedy", "reference")}
         findings.append({"code": code, "message": message, **same})
     return findings
-
-
-def some(names: Collection[str]) -> str:
-    """Return the first names, and how many more there are."""
-    first = ", ".join([*names][:_NAMED])
-    return first if len(names) <= _NAMED else f"{first} and {len(names) - _NAMED} more"
 
 
 def stopped(result: Mapping[str, Any], host: str, task: str) -> list[dict[str, str]]:

@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs imp
     ROLE,
     Mounted,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.words import some
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
     notice_reload,
 )
@@ -34,7 +35,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanRe
 # All systems have it in their own archive.
 OURS = RolePackages(ROLE, "metal-gpu-nfs-mounts", "the NFS client", "no source", "the NFS client")
 PACKAGES = ("nfs-common", "nfs-utils")
-_SHOWN = 5
 _SYSTEMD = "systemd-"  # the source of its automounts, with its process
 UNMOUNT = Step("unmount", "Unmount the NFS mounts that are not wanted")
 STOP = Step("stop", "Stop the NFS automounts that are not wanted")
@@ -67,7 +67,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     stale = _stale(node, wanted)
     for path in units.places(node["nfs"]["units"], stale):
         if users := node["nfs"]["users"].get(path):
-            plan.refuse("NFS_MOUNT_USED", path=path, users=_some(users))
+            plan.refuse("NFS_MOUNT_USED", path=path, users=some(users))
     if plan.refusals:
         return plan.result()
     _plan_stale(plan, stale)
@@ -104,11 +104,6 @@ def _stale(node: Node, wanted: list[Mount]) -> list[str]:
     """Return the units of ours that nobody wants any more."""
     kept = {path for mount in wanted for path in units.files(mount)}
     return [path for path in node["nfs"]["units"] if path not in kept]
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def _plan_stale(plan: Plan[Data], files: list[str]) -> None:

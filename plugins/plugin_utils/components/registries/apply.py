@@ -81,7 +81,7 @@ def plan_crio(plan: Plan[Data], node: Node, written: Collection[str]) -> None:
 def plan_docker(
     plan: Plan[Data], node: Node, written: Collection[str], mirrors: Sequence[str]
 ) -> None:
-    """Plan the reload for mirrors, if Docker runs. It proves by `docker info` what it uses.
+    """Plan the reload for mirrors. It proves by `docker info` what it uses.
 
     A run can stop between the change and the reload. What somebody else has changed since may not
     be meant for now. A key that is gone stays in force until the next start.
@@ -94,8 +94,6 @@ def plan_docker(
         for edit in node["ours"]["edits"]
         if edit["path"] == path and edit["untouched"]
     ]
-    if not docker["running"]:
-        return  # it reads the file when it starts
     if path in plan.data.get("settings", ()):
         plan.data["change"] = _change(path)
         plan.step(RELOAD, _RELOAD_REASON)

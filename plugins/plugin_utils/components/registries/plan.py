@@ -195,7 +195,8 @@ def _plan_apply(
             "runtimes": [],
             "mirrors": mirrors,
         }
-        apply.plan_docker(plan, node, written, mirrors)
+        if docker["running"]:
+            apply.plan_docker(plan, node, written, mirrors)
     else:
         apply.plan_distribution(plan, node, written, is_permitted=desired["restart_ok"])
 
