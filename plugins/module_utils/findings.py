@@ -723,6 +723,12 @@ Remedy: remove config_path from it, or set it to one folder and move the others 
 REGISTRY_TAKEN (refusal): {path} has other values than registries_hosts: {keys}
 Remedy: remove these keys from {path}, or change registries_hosts to their values
 
+REGISTRY_FIRST (refusal): {path} names {server}, so containerd asks the registry {registry} itself
+  before the mirrors of registries_hosts, or without fallback at all
+Remedy: remove the table `host` of {server} from {path}; if Kubespray writes the file, its variable
+  containerd_registries_mirrors has the registry, by default docker.io: give that variable the
+  mirrors instead, and remove {registry} from registries_hosts
+
 REGISTRY_FILE_READABLE (refusal): {path} has mode {mode}, so users of the node could read the login
   in it
 Remedy: run `chmod 600 {path}` on the node

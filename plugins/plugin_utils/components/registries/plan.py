@@ -110,6 +110,7 @@ def _plan_present(
         return
     plan.data["asks"] = desired["check"]
     if place["kind"] == engines.CONTAINERD:
+        target.refuse_registry_first(plan, node, place, registries)
         _plan_config(plan, node, place, content)
     if place["kind"] == engines.CRIO:
         _refuse_prefixes(plan, node, registries)

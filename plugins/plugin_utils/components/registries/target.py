@@ -188,3 +188,32 @@ def refuse_taken_folders(plan: Plan[NoData], node: Node, target: Target, wanted:
         is_first = places.HOSTS not in names and document.path.endswith(f"/{places.HOSTS}")
         if is_first and others and folder in target["folders"].values():
             plan.refuse("REGISTRY_FOLDER_TAKEN", folder=folder, files=", ".join(others))
+
+
+def refuse_registry_first(
+    plan: Plan[NoData], node: Node, target: Target, registries: Sequence[Registry]
+) -> None:
+    """Refuse a file of the admin with which containerd asks a registry before its mirrors.
+
+    It asks the hosts in the order of the file, and ours are added at the end. Without fallback, it
+    may not ask the registry at all.
+    """
+    for one in registries:
+        path = join(target["folders"][one.host], places.HOSTS)
+        found = node["registries"]["files"].get(path)
+        if found is None or not one.mirrors:
+            continue
+        keys = (key.split(" > ") for key in found["values"] if key not in found["ours"])
+        theirs = {key[1] for key in keys if key[0] == "host"}
+        hosts = (key.split(" > ")[1] for key in found["values"] if key.startswith("host > "))
+        order = [*dict.fromkeys(hosts)]
+        names = (one.server, one.host)
+        own = [host for host in order if host in theirs and _bare(host) in names]
+        if own and not one.fallback or any(
+            mirror.api not in order[: order.index(host)] for host in own for mirror in one.mirrors
+        ):
+            plan.refuse("REGISTRY_FIRST", path=path, server=own[0], registry=one.host)
+
+
+def _bare(host: str) -> str:
+    return host.rpartition("://")[2].rstrip("/")

@@ -307,6 +307,58 @@ def test_value_that_the_admin_changes_is_theirs_from_then_on(
     assert codes(node.plan([OF_NVCR])) == ["REGISTRY_TAKEN"]
 
 
+# As Kubespray v2.29.1 to v2.31.0 writes it for docker.io, by its default.
+KUBESPRAY = """server = "https://docker.io"
+[host."https://registry-1.docker.io"]
+  capabilities = ["pull", "resolve"]
+  skip_verify = false
+  override_path = false
+"""
+OF_HUB = "/etc/containerd/certs.d/docker.io/hosts.toml"
+OWN_MIRROR = f"""[host."{MIRROR}"]
+capabilities = ["pull", "resolve"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "hub", "expected"),
+    [
+        pytest.param(KUBESPRAY, HUB, ["REGISTRY_FIRST"], id="the registry itself"),
+        pytest.param(
+            f'[host."docker.io/"]\ncapabilities = ["pull"]\n{OWN_MIRROR}',
+            HUB,
+            ["REGISTRY_FIRST"],
+            id="the registry by its name, before the mirror",
+        ),
+        pytest.param(OWN_MIRROR + KUBESPRAY.partition("\n")[2], HUB, [], id="after the mirror"),
+        pytest.param(
+            OWN_MIRROR + KUBESPRAY.partition("\n")[2],
+            {**HUB, "fallback": False},
+            ["REGISTRY_FIRST"],
+            id="after the mirror, without fallback",
+        ),
+        pytest.param(
+            KUBESPRAY.replace("registry-1.docker.io", "own.example"), HUB, [], id="another mirror"
+        ),
+    ],
+)
+def test_registry_that_containerd_would_ask_before_its_mirrors(
+    machine: Callable[[str], Machine], text: str, hub: dict[str, Any], expected: list[str]
+) -> None:
+    node = machine("containerd-set")
+    write(node.root, OF_HUB, text, 0o640)
+    found = node.plan([hub])["refusals"]
+    assert [one["code"] for one in found] == expected
+    assert all(f"{OF_HUB} names " in one["message"] for one in found)
+
+
+def test_registry_of_the_role_itself_is_no_obstacle(machine: Callable[[str], Machine]) -> None:
+    node = machine("containerd-set")
+    node.run([{"host": "registry.example", "ca": CA}])
+    node.run([{"host": "registry.example", "ca": CA, "mirrors": [{"url": MIRROR}]}])
+    assert node.plan([{"host": "registry.example", "ca": CA}])["refusals"] == []
+
+
 def test_file_below_a_link_is_ours_too(machine: Callable[[str], Machine]) -> None:
     """A history is named after the real path of its file."""
     node = machine("containerd-2.4")
