@@ -11,6 +11,7 @@ from posixpath import basename, dirname
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import order
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import (
     DOCKER_HUB_LOGIN,
     Document,
@@ -108,15 +109,17 @@ def plan_files(plan: Plan[Data], node: Node, content: Layout) -> None:
     """Plan what is missing, and the end of what is no longer desired."""
     _plan_certificates(plan, node, content.files)
     wanted = {one.path: one for one in content.documents}
-    stale = {
-        path: [*_stale(wanted.get(path), _found(node, path))]
-        for path in _of_role(node)
-        if path in node["registries"]["files"]
+    ours = [path for path in _of_role(node) if path in node["registries"]["files"]]
+    stale = {path: [*_stale(wanted.get(path), _found(node, path))] for path in ours}
+    misplaced = {
+        path: order.misplaced(wanted[path], _found(node, path)) for path in ours if path in wanted
     }
-    restore = _inside_out(node, [path for path, keys in stale.items() if keys])
+    found = {"no longer desired": _places(stale), "in another order": _places(misplaced)}
+    reasons = [f"{why}: {keys}" for why, keys in found.items() if keys]
+    restore = _inside_out(node, [path for path in ours if stale[path] or misplaced.get(path)])
     plan.data["restore"] = restore
     plan.data["empty"] = _with_folders(plan.data["empty"], node, restore)
-    plan.step(RESTORE, f"no longer desired: {_places(stale)}" if restore else None)
+    plan.step(RESTORE, "; ".join(reasons))
     lacking = {
         one.path: [*_lacking(one, _ABSENT if one.path in restore else _found(node, one.path))]
         for one in content.documents

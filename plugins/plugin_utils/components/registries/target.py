@@ -13,6 +13,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import rele
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import order
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import (
     Layout,
     Target,
@@ -203,15 +204,12 @@ def refuse_registry_first(
         found = node["registries"]["files"].get(path)
         if found is None or not one.mirrors:
             continue
-        keys = (key.split(" > ") for key in found["values"] if key not in found["ours"])
-        theirs = {key[1] for key in keys if key[0] == "host"}
-        hosts = (key.split(" > ")[1] for key in found["values"] if key.startswith("host > "))
-        order = [*dict.fromkeys(hosts)]
-        names = (one.server, one.host)
-        own = [host for host in order if host in theirs and _bare(host) in names]
-        if own and not one.fallback or any(
-            mirror.api not in order[: order.index(host)] for host in own for mirror in one.mirrors
-        ):
+        hosts, theirs = order.hosts(found), order.hosts_of_admin(found)
+        own = [host for host in hosts if host in theirs and _bare(host) in (one.server, one.host)]
+        is_first = any(
+            mirror.api not in hosts[: hosts.index(host)] for host in own for mirror in one.mirrors
+        )
+        if own and (is_first or not one.fallback):
             plan.refuse("REGISTRY_FIRST", path=path, server=own[0], registry=one.host)
 
 
