@@ -22,7 +22,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import registry_answer
+from ansible_collections.metal.gpu.plugins.module_utils.read import registries, registry_answer
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -100,12 +100,17 @@ def _answer(question: Question, context: ssl.SSLContext, timeout_s: float) -> Pr
         return _ask(question, context, timeout_s)
     except _Unanswered as failed:
         issuer = _issuer(failed.url, timeout_s) if isinstance(failed.error, ssl.SSLError) else ""
-        words, server = _words(failed.error), urlsplit(failed.url).netloc
-        is_elsewhere = server != urlsplit(question.url).netloc
+        words, server = _words(failed.error), _server(failed.url)
+        is_elsewhere = server != _server(question.url)
         text = f"it sends the node to {server}: {words}" if is_elsewhere else words
         return registry_answer.of_connection(text, issuer)
     except ValueError as error:  # an address that it names
         return registry_answer.of_connection(_words(error))
+
+
+def _server(url: str) -> str:
+    """Return the host and the port of an address, without a login."""
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def _ask(question: Question, context: ssl.SSLContext, timeout_s: float) -> Problem | None:
@@ -124,6 +129,7 @@ def _ask(question: Question, context: ssl.SSLContext, timeout_s: float) -> Probl
         answer.status,
         challenge,
         has_login=bool(login),
+        has_certificate=bool(question.certificate),
         has_token=has_token,
         basic_only=question.basic_only,
     )
@@ -174,13 +180,14 @@ def _connection(
 ) -> http.client.HTTPConnection:
     host = address.hostname or ""
     if not host or address.scheme not in ("http", "https"):
-        raise ValueError(f"{address.geturl()} is no address of a server")
+        named = f"{address.scheme}://{_server(address.geturl())}"
+        raise ValueError(f"{named} is no address of a server")
     if address.scheme == "https":
         return http.client.HTTPSConnection(
             host, address.port or 443, timeout=timeout_s, context=context
         )
     if login:
-        raise ValueError(f"http://{address.netloc} would show the login on its way")
+        raise ValueError(f"http://{_server(address.geturl())} would show the login on its way")
     return http.client.HTTPConnection(host, address.port or 80, timeout=timeout_s)
 
 
@@ -202,15 +209,15 @@ def _context(question: Question) -> ssl.SSLContext:
     context = _trust()
     if question.ca:
         try:
-            context.load_verify_locations(cadata=question.ca)
-        except (OSError, ValueError) as error:
+            context.load_verify_locations(cadata=_pem(question.ca))
+        except (OSError, ValueError, TypeError) as error:  # TypeError: it is no ASCII text
             raise _Unusable(f"the ca for {question.url} is no certificate: {error}") from error
     if not question.certificate:
         return context
     descriptor, path = tempfile.mkstemp(prefix="metal-gpu-")  # with mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:
-            file.write(f"{question.certificate}\n{question.key}\n")
+            file.write(_pem(question.certificate) + _pem(question.key))
         # Without a password, OpenSSL asks for one at the terminal.
         context.load_cert_chain(path, password="")
     except (OSError, ValueError) as error:
@@ -219,6 +226,11 @@ def _context(question: Question) -> ssl.SSLContext:
     finally:
         os.unlink(path)
     return context
+
+
+def _pem(text: str) -> str:
+    """Return what the engine gets of a text: neither comments nor a byte order mark."""
+    return "".join(f"{block}\n" for block in registries.pem_blocks(text))
 
 
 def _words(error: BaseException) -> str:

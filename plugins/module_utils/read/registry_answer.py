@@ -15,11 +15,16 @@ from typing import NamedTuple
 
 _EXPIRED = re.compile(r"certificate has expired|certificate is not yet valid", re.IGNORECASE)
 _UNVERIFIED = re.compile(
-    r"CERTIFICATE_VERIFY_FAILED|self.signed certificate|unable to get (?:local )?issuer"
+    r"certificate.verify.failed|self.signed certificate|unable to get (?:local )?issuer"
     r"|Hostname mismatch|IP address mismatch|is not valid for",
     re.IGNORECASE,
 )
-_CLIENT = re.compile(r"certificate required|bad certificate|tlsv\d+ alert|handshake failure", re.I)
+# The alerts of a server about the certificate of the client. TLS 1.2 has none for its lack.
+_CLIENT = re.compile(
+    r"alert (?:certificate (?:required|unknown|revoked|expired)|(?:bad|unsupported) certificate"
+    r"|unknown ca|access denied|handshake failure)",
+    re.IGNORECASE,
+)
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -67,7 +72,13 @@ def of_connection(error: str, issuer: str = "") -> Problem:
 
 
 def of_answer(
-    status: int, challenge: Challenge, *, has_login: bool, has_token: bool, basic_only: bool
+    status: int,
+    challenge: Challenge,
+    *,
+    has_login: bool,
+    has_certificate: bool,
+    has_token: bool,
+    basic_only: bool,
 ) -> Problem | None:
     """Return what an answer to GET /v2/ means; None: the registry can be used.
 
@@ -85,6 +96,6 @@ def of_answer(
         if not basic_only:
             return None
         return Problem("REGISTRY_TOKEN_ONLY", {})
-    if status in (401, 403):
+    if status in (401, 403) and (has_login or has_certificate):
         return Problem("REGISTRY_LOGIN_REFUSED", {"error": f"it answers {status} to the login"})
     return Problem("REGISTRY_UNREACHABLE", {"error": f"GET /v2/ answers {status}"})

@@ -86,7 +86,9 @@ class Kind(NamedTuple):
     client_ca: Pair | None = None
     realm: str = "127.0.0.1"  # the name of the service of tokens
     redirects: tuple[str, ...] = ()  # names of servers, which are all this one
+    location: str = ""  # an address to which it redirects
     drips: str = ""  # what it sends too slowly for ever: head or body
+    alert: int | None = None  # with which it ends the handshake, if the client sends a name
 
 
 @contextlib.contextmanager
@@ -102,10 +104,10 @@ def serve(folder: Path, kind: Kind, pair: Pair | None) -> Iterator[str]:
             done = int(self.path.partition("?")[2] or 0) if "/token" not in self.path else 0
             if kind.drips:
                 self.drip()
-            elif done < len(kind.redirects):
+            elif kind.location or done < len(kind.redirects):
                 self.send_response(307)
                 scheme = "https" if pair else "http"
-                there = f"{scheme}://{kind.redirects[done]}:{port}/v2/?{done + 1}"
+                there = kind.location or f"{scheme}://{kind.redirects[done]}:{port}/v2/?{done + 1}"
                 self.send_header("Location", there)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -143,6 +145,8 @@ def serve(folder: Path, kind: Kind, pair: Pair | None) -> Iterator[str]:
         file.write_text(pair.pem + pair.key_pem)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(file)
+        if kind.alert is not None:
+            context.sni_callback = lambda *_arguments: kind.alert
         if kind.client_ca:
             context.load_verify_locations(cadata=kind.client_ca.pem)
             context.verify_mode = ssl.CERT_REQUIRED

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,29 @@ def ask(url: str, timeout_s: float = 5, **given: Any) -> list[dict[str, str]]:
             id="redirects without an end",
         ),
         pytest.param(Kind(drips="body"), {"ca": CA.pem}, None, id="body without an end"),
+        pytest.param(Kind(), {"ca": f"# Zürich\n{CA.pem}"}, None, id="comment beside the CA"),
+        pytest.param(Kind(), {"ca": f"\ufeff{CA.pem}"}, None, id="byte order mark"),
+        pytest.param(
+            Kind(), {"ca": CA.pem.replace("MII", "MÜI")}, "VARIABLE_INVALID", id="no ASCII in it"
+        ),
+        pytest.param(
+            Kind(status=403), {"ca": CA.pem}, "REGISTRY_UNREACHABLE", id="forbidden without a login"
+        ),
+        pytest.param(
+            Kind(status=403), {"ca": CA.pem, **LOGIN}, "REGISTRY_LOGIN_REFUSED", id="forbidden"
+        ),
+        pytest.param(
+            Kind(status=403, client_ca=CA),
+            {"ca": CA.pem, "certificate": CLIENT.pem, "key": CLIENT.key_pem},
+            "REGISTRY_LOGIN_REFUSED",
+            id="forbidden with a client certificate",
+        ),
+        pytest.param(
+            Kind(login=True, client_ca=CA),
+            {"ca": CA.pem, "certificate": CLIENT.pem, "key": CLIENT.key_pem},
+            "REGISTRY_LOGIN_MISSING",
+            id="no login with a client certificate",
+        ),
         pytest.param(
             Kind(), {"ca": CA.pem.replace("MII", "XXX")}, "VARIABLE_INVALID", id="no certificate"
         ),
@@ -128,6 +152,62 @@ def test_service_of_tokens_that_is_not_trusted_is_named(tmp_path: Path) -> None:
         (found,) = ask(url, ca=CA.pem, **LOGIN)
     assert found["code"] == "REGISTRY_UNREACHABLE"
     assert "it sends the node to 127.0.0.2:" in found["message"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Kind(redirects=("svc:CANARY@127.0.0.2",)),
+        Kind(tokens=True, realm="svc:CANARY@127.0.0.2"),
+        Kind(tokens=True, realm="CANARY@127.0.0.2"),
+    ],
+)
+def test_login_in_an_address_that_the_registry_names_is_not_shown(
+    tmp_path: Path, kind: Kind
+) -> None:
+    with serve(tmp_path, kind, SERVER) as url:
+        (found,) = ask(url, ca=CA.pem, **LOGIN)
+    assert "it sends the node to 127.0.0.2:" in found["message"]
+    assert "CANARY" not in repr(found)
+
+
+def test_login_in_an_address_of_the_same_server_makes_it_no_other(tmp_path: Path) -> None:
+    with serve(tmp_path, Kind(redirects=("svc:CANARY@127.0.0.1",) * 20), SERVER) as url:
+        (found,) = ask(url, ca=CA.pem)
+    assert f"the node cannot use {url} (for nvcr.io): it redirects more than" in found["message"]
+
+
+def test_address_of_no_server_is_shown_without_its_secrets(tmp_path: Path) -> None:
+    kind = Kind(location="ftp://svc:CANARY@m.example/x?Signature=CANARY")
+    with serve(tmp_path, kind, SERVER) as url:
+        (found,) = ask(url, ca=CA.pem)
+    assert "ftp://m.example is no address of a server" in found["message"]
+    assert "CANARY" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("alert", "expected"),
+    [
+        (ssl.ALERT_DESCRIPTION_INTERNAL_ERROR, "REGISTRY_UNREACHABLE"),
+        (ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME, "REGISTRY_UNREACHABLE"),
+        (ssl.ALERT_DESCRIPTION_PROTOCOL_VERSION, "REGISTRY_UNREACHABLE"),
+        (ssl.ALERT_DESCRIPTION_ACCESS_DENIED, "REGISTRY_LOGIN_REFUSED"),
+        (ssl.ALERT_DESCRIPTION_UNKNOWN_CA, "REGISTRY_LOGIN_REFUSED"),
+    ],
+)
+def test_only_some_alerts_want_a_client_certificate(
+    tmp_path: Path, alert: ssl.AlertDescription, expected: str
+) -> None:
+    with serve(tmp_path, Kind(alert=alert), SERVER) as url:
+        (found,) = ask(url.replace("127.0.0.1", "localhost"), ca=CA.pem)
+    assert found["code"] == expected
+
+
+def test_issuer_that_is_no_ca(tmp_path: Path) -> None:
+    issuer = make("No CA", CA)
+    with serve(tmp_path, Kind(), make("registry", issuer)) as url:
+        (found,) = ask(url, ca=issuer.pem)
+    assert found["code"] == "REGISTRY_UNTRUSTED"
 
 
 def test_the_ca_that_was_found_is_named(tmp_path: Path) -> None:

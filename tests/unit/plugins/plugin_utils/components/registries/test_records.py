@@ -130,3 +130,10 @@ def test_image_for_another_architecture_and_image_that_was_changed() -> None:
 def test_words_of_openssl(one: dict[str, str]) -> None:
     found = registry_answer.of_connection(f"certificate verify failed: {one['text']}")
     assert found.code == one["code"]
+
+
+@pytest.mark.parametrize("one", RECORD["alerts"], ids=lambda one: one["text"])
+def test_alerts_of_servers(one: dict[str, str]) -> None:
+    name = one["text"].upper().replace(" ", "_")
+    found = registry_answer.of_connection(f"[SSL: {name}] {one['text']} (_ssl.c:1000)")
+    assert found.code == one["code"]
