@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import yaml
 from ansible import template
 from ansible.parsing.dataloader import DataLoader
+from ansible.parsing.vault import VaultLib, VaultSecret
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
@@ -40,8 +42,13 @@ NODES = {
 }
 
 
-def run(folder: Path, engine: str, hosts: list[Mapping[str, Any]]) -> tuple[int, str]:
-    """Return the exit code and what a run in check mode prints at -vvvv with differences."""
+def run(
+    folder: Path, engine: str, hosts: list[Mapping[str, Any]], *, vault: str = ""
+) -> tuple[int, str]:
+    """Return the exit code and what a run in check mode prints at -vvvv with differences.
+
+    `vault`: a text of the hosts that is encrypted by itself, as `ansible-vault encrypt_string` does.
+    """
     node = merge(NODES[engine], DAEMON_JSON)
     play = {
         "hosts": "localhost",
@@ -56,8 +63,16 @@ def run(folder: Path, engine: str, hosts: list[Mapping[str, Any]]) -> tuple[int,
             {"ansible.builtin.include_role": {"name": "metal.gpu.registries"}},
         ],
     }
-    (folder / "vars.yml").write_text(yaml.safe_dump({"planted": node, "registries_hosts": hosts}))
-    return run_play(folder, play, "-vvvv", "--check", "--diff")
+    text = yaml.safe_dump({"planted": node, "registries_hosts": hosts})
+    options = ["-vvvv", "--check", "--diff"]
+    if vault:
+        (folder / "key").write_text("key")
+        options += ["--vault-password-file", str(folder / "key")]
+        encrypted = VaultLib([("default", VaultSecret(b"key"))]).encrypt(vault).decode()
+        text = text.replace(f": {vault}\n", f": !vault {json.dumps(encrypted)}\n")
+        assert vault not in text
+    (folder / "vars.yml").write_text(text)
+    return run_play(folder, play, *options)
 
 
 def run_play(folder: Path, play: Mapping[str, Any], *options: str) -> tuple[int, str]:
@@ -101,6 +116,17 @@ def test_secrets_are_used_and_not_printed(tmp_path: Path, engine: str) -> None:
     assert "Write the logins of registries (" in printed
     assert "hunter2" not in printed
     assert BASIC not in printed
+
+
+def test_password_that_is_encrypted_by_itself(tmp_path: Path) -> None:
+    """Before ansible-core 2.19, it is no text until somebody asks for its text."""
+    with serve(tmp_path, Kind(login=True), SERVER) as url:
+        mirror = {"url": url, "ca": CA.pem, **LOGIN}
+        hosts: list[Mapping[str, Any]] = [{"host": "docker.io", "mirrors": [mirror]}]
+        code, printed = run(tmp_path, "containerd", hosts, vault=LOGIN["password"])
+    assert code == 0, printed
+    assert "Write the logins of registries (" in printed
+    assert "hunter2" not in printed
 
 
 def test_registry_that_wants_a_login_is_shown_because_pods_can_have_one(tmp_path: Path) -> None:
