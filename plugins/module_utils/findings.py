@@ -748,6 +748,17 @@ REGISTRY_LOGINS_HIDDEN (refusal): {path} has logins of {registries}, which CRI-O
 Remedy: add these logins to registries_hosts; or set `global_auth_file` of CRI-O to {path} or to a
   copy of it with mode 0600, restart CRI-O, and run again
 
+KUBELET_LOGINS_HIDDEN (refusal): {path} has logins of {registries}, which the kubelet would no
+  longer use: it reads one file of logins, and {own}, which a login of registries_hosts needs, comes
+  first
+Remedy: add these logins to registries_hosts; or run `install -m 600 {path} {own}` on the node, and
+  run again
+
+KUBELET_LOGINS_OF_ROOT (notice): {path} has logins of {registries}, which a kubelet with the home of
+  root no longer uses: it reads one file of logins, and {own} comes first
+Remedy: run `grep -z ^HOME= /proc/$(pidof kubelet)/environ` on the node; if it prints /root, add
+  these logins to registries_hosts; otherwise the kubelet has never used them
+
 REGISTRIES_RESTART (refusal): {name} reads {path} only when it starts, and a restart of {unit} is
   not permitted
 Remedy: set `registries_restart_ok: true`; the restart also restarts the kubelet of the node, and

@@ -30,6 +30,8 @@ CA, CERTIFICATE, KEY = "metal-gpu.crt", "metal-gpu.cert", "metal-gpu.key"
 OWN = (CA, CERTIFICATE, KEY)
 
 KUBELET_LOGIN = "/var/lib/kubelet/config.json"
+# Where the kubelet looks for logins without that file: in its directory, and in that of a user.
+LOGINS_OF_KUBELET = ("/config.json", "/.docker/config.json")
 DOCKER_LOGIN = "/root/.docker/config.json"
 CONTAINERS_CONFIG = "/etc/containers/registries.conf"
 CONTAINERS_DROP_INS = "/etc/containers/registries.conf.d"
@@ -47,7 +49,7 @@ CERTIFICATES_OF = {"k3s": K3S_CERTIFICATES, "RKE2": RKE2_CERTIFICATES}
 
 # Files of fixed names that are read on each node.
 FILES = (
-    *(KUBELET_LOGIN, *DEFAULT_LOGINS, CRIO_LOGIN, CONTAINERS_CONFIG),
+    *(KUBELET_LOGIN, *LOGINS_OF_KUBELET, *DEFAULT_LOGINS, CRIO_LOGIN, CONTAINERS_CONFIG),
     f"{CONTAINERS_DROP_INS}/*.conf",
     *REGISTRIES_YAML.values(),
 )

@@ -47,7 +47,7 @@ def run(
 ) -> tuple[int, str]:
     """Return the exit code and what a run in check mode prints at -vvvv with differences.
 
-    `vault`: a text of the hosts that is encrypted by itself, as `ansible-vault encrypt_string` does.
+    `vault`: a text of the hosts to encrypt by itself, as `ansible-vault encrypt_string` does.
     """
     node = merge(NODES[engine], DAEMON_JSON)
     play = {

@@ -56,14 +56,16 @@ def questions(hosts: Sequence[object], target: Target) -> list[dict[str, object]
                 (scheme, host, trust._replace(**login) if scheme == "https" else trust)
                 for scheme, host, trust in servers
             ]
-        elif one.trust.has_login or one.trust.has_files:
-            of_hub = of_docker_hub([one]) if target["kind"] == "docker" else {}
+        if one.fallback and (one.trust.has_login or one.trust.has_files):
+            # Docker's own image store, which shares the login, takes no certificates for docker.io.
+            is_shared = target["kind"] == "docker" and not target["shares_login"]
+            of_hub = of_docker_hub([one]) if is_shared else {}
             trusted = one.trust._replace(ca=of_hub.get(one.host, one.trust).ca)
             servers.append(("https", one.server, trusted))
         for scheme, host, trust in servers:
             # The login of a registry is in the file of the kubelet, and not in a header.
             is_basic = target["basic_only"] and host != one.server
-            asked[host, trust.username, is_basic] = {
+            asked[scheme, host, trust.username, is_basic] = {
                 "url": f"{scheme}://{host}/v2/",
                 "registry": one.host,
                 "ca": trust.ca,

@@ -13,7 +13,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import order
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import (
-    DOCKER_HUB_LOGIN,
     Document,
     Layout,
     Target,
@@ -26,9 +25,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.ma
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.observed import File
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.shapes import Data
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wanted import (
-    DOCKER_HUB,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step, edited
 
 CERTIFICATES = Step("certificates", "Write the certificates of registries")
@@ -87,22 +83,6 @@ def refuse_files(plan: Plan[Data], node: Node, content: Layout, target: Target) 
             if elsewhere and document.path == places.DOCKER_LOGIN:
                 registries = ", ".join(elsewhere)
                 plan.refuse("REGISTRY_LOGIN_HELPER", path=document.path, registries=registries)
-
-
-def refuse_hidden_logins(plan: Plan[Data], node: Node, content: Layout) -> None:
-    """Refuse logins of the admin that CRI-O no longer looks at once it has a global_auth_file."""
-    written = [one for one in content.documents if one.path == places.CRIO_LOGIN]
-    if node["engines"]["crio"]["auth_file"] or not written:
-        return
-    ours = {*_table(written[0].merge.get("auths"))}
-    for path in places.DEFAULT_LOGINS:
-        found = _found(node, path)
-        keys = (key.split(" > ") for key in found["values"])
-        logins = {key[1] for key in keys if key[0] == "auths" and len(key) > 1}
-        logins = {DOCKER_HUB if one == DOCKER_HUB_LOGIN else one for one in logins}
-        helpers = {*found["helpers"]} - {"*"}  # credHelpers; it does not know credsStore
-        if hidden := sorted((logins | helpers) - ours):
-            plan.refuse("REGISTRY_LOGINS_HIDDEN", path=path, registries=", ".join(hidden))
 
 
 def plan_files(plan: Plan[Data], node: Node, content: Layout) -> None:

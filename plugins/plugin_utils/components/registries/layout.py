@@ -18,7 +18,6 @@ from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wanted import (
-    ALL,
     DOCKER_HUB,
     DOCKER_HUB_HOST,
     Mirror,
@@ -105,7 +104,7 @@ def of_docker_hub(registries: Sequence[Registry]) -> dict[str, Trust]:
     """
     for one in registries:
         if one.host == DOCKER_HUB:
-            trusts = _trusts(one)
+            trusts = one.trusts
             client = next((trust for trust in trusts if trust.certificate), Trust())
             blocks = [block for trust in trusts for block in places.pem_blocks(trust.ca)]
             ca = "\n".join(dict.fromkeys(blocks))
@@ -263,40 +262,3 @@ _DOCUMENTS: Mapping[str, Callable[[Target, Sequence[Registry]], Iterator[Documen
     "docker": _docker,
     "crio": _crio,
 }
-
-
-# --- what an engine cannot do ---------------------------------------------------------------------
-
-
-def unsupported(kind: str, registries: Sequence[Registry]) -> Iterator[tuple[str, str]]:
-    """Yield the registries whose settings an engine does not have, each with the reason."""
-    for one in registries:
-        if kind == "docker":
-            yield from ((one.host, why) for why in _not_in_docker(one))
-        elif kind == "crio" and one.host == ALL:
-            yield one.host, "CRI-O has mirrors for registries by their names only"
-        elif kind in places.REGISTRIES_YAML and not one.fallback:
-            option = "disable-default-registry-endpoint in its config.yaml"
-            yield one.host, f"{kind} turns the fallback off for all registries, by {option}"
-
-
-def _not_in_docker(one: Registry) -> Iterator[str]:
-    if one.host == DOCKER_HUB:
-        pairs = {(trust.certificate, trust.key) for trust in _trusts(one) if trust.certificate}
-        if len(pairs) > 1:
-            yield "Docker has one client certificate for docker.io and all its mirrors"
-    if not one.mirrors:
-        return
-    if one.host != DOCKER_HUB:
-        yield "Docker has mirrors for docker.io only"
-    if not one.fallback:
-        yield "Docker always asks the registry itself, too"
-    for mirror in one.mirrors:
-        if mirror.trust.has_login and not mirror.is_bare:
-            yield f"Docker sends no login to a mirror, so none to {mirror.host}"
-        if mirror.path:
-            yield f"most versions of Docker refuse a mirror with a path, such as {mirror.path}"
-
-
-def _trusts(one: Registry) -> list[Trust]:
-    return [one.trust, *(mirror.trust for mirror in one.mirrors)]

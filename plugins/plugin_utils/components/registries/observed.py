@@ -135,7 +135,7 @@ def _file(raw: Raw, path: str, mode: str | None) -> File:
     except histories.HistoryUnreadable:
         history = None  # the plan refuses it
     ours, our_items = _ours(path, document, history) if history else ([], {})
-    helpers = [*section(document.content, "credHelpers")]
+    stores = ["*"] if text(document.content, "credsStore") else []
     return {
         "mode": mode,
         "error": raw.read_error(path) or document.error,
@@ -147,7 +147,7 @@ def _file(raw: Raw, path: str, mode: str | None) -> File:
         "ours": ours,
         "our_items": our_items,
         "our_folders": [*history.directories] if history else [],
-        "helpers": ["*"] if text(document.content, "credsStore") else helpers,
+        "helpers": [*section(document.content, "credHelpers"), *stores],
     }
 
 

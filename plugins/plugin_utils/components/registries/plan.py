@@ -27,6 +27,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import (
     apply,
     files,
+    logins,
     target,
     wanted,
 )
@@ -34,11 +35,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.la
     Layout,
     Target,
     layout,
-    unsupported,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.shapes import (
     Data,
     Desired,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.unsupported import (
+    unsupported,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
@@ -89,7 +92,7 @@ def _plan_present(
 ) -> None:
     place = target.find(node, engine, registries)
     plan.data["target"] = place
-    for host, reason in unsupported(place["kind"], registries):
+    for host, reason in unsupported(place, registries):
         plan.refuse("REGISTRY_UNSUPPORTED", registry=host, engine=place["kind"], reason=reason)
     home = node["engines"]["containerd"]["home"]
     if home and place["kind"] == engines.CONTAINERD:
@@ -102,7 +105,7 @@ def _plan_present(
     if place["kind"] == engines.DOCKER:
         _refuse_docker_hub(plan, node, registries)
     content = layout(place, registries)
-    files.refuse_hidden_logins(plan, node, content)
+    logins.refuse_hidden_logins(plan, node, content)
     if not _is_installed(node, engine):
         # The role of the engine runs before this one. What it installs is not observed yet.
         files.plan_new(plan, place, content, f"{engine} is not installed yet")
@@ -165,11 +168,14 @@ def _plan_config(plan: Plan[Data], node: Node, place: Target, content: Layout) -
 
 
 def _refuse_prefixes(plan: Plan[Data], node: Node, registries: tuple[wanted.Registry, ...]) -> None:
-    """Refuse registries that the admin has set: CRI-O uses one table of a name, and no other."""
+    """Refuse registries that the admin has set, also in part.
+
+    CRI-O uses one table of a name, and of several names the longest that an image begins with.
+    """
     for one in registries:
-        path = node["registries"]["prefixes"].get(one.host)
-        if one.mirrors and path:
-            plan.refuse("REGISTRY_TAKEN", path=path, keys=f"[[registry]] {one.host}")
+        for prefix, path in node["registries"]["prefixes"].items():
+            if one.mirrors and f"{prefix}/".startswith(f"{one.host}/"):
+                plan.refuse("REGISTRY_TAKEN", path=path, keys=f"[[registry]] {prefix}")
 
 
 def _plan_apply(

@@ -83,6 +83,11 @@ class Registry(NamedTuple):
         """The host that answers for the name."""
         return DOCKER_HUB_HOST if self.host == DOCKER_HUB else self.host
 
+    @property
+    def trusts(self) -> list[Trust]:
+        """How to talk to the registry, and to its mirrors."""
+        return [self.trust, *(mirror.trust for mirror in self.mirrors)]
+
 
 class Problem(NamedTuple):
     """What is wrong with the variable: where, and what is expected."""

@@ -296,40 +296,6 @@ def test_restart_of_k3s_is_the_admins_to_permit(machine: Callable[[str], Machine
     assert [one["code"] for one in planned["notices"]] == ["REGISTRIES_RESTART_DUE"]
 
 
-def asked(planned: dict[str, Any], hosts: list[Any]) -> dict[str, tuple[str, bool]]:
-    """Return the user by the address that the node asks, and whether the login is Basic only."""
-    found = content.questions(hosts, planned["data"]["target"])
-    return {str(one["url"]): (str(one["username"]), bool(one["basic_only"])) for one in found}
-
-
-def test_questions_to_registries(machine: Callable[[str], Machine]) -> None:
-    """As the engine will ask: Docker's own image store sends the login of docker.io to mirrors."""
-    of_hub = {**HUB, "username": "me", "password": SECRET}
-    mirror, hub = f"{MIRROR}/v2/", "https://registry-1.docker.io/v2/"
-    node = machine("docker")
-    assert asked(node.plan([of_hub]), [of_hub]) == {mirror: ("me", False)}
-    node._node = merge(node._node, {"engines": {"docker": {"storage_driver": "overlayfs"}}})
-    expected = {mirror: ("", False), hub: ("me", False)}
-    assert asked(node.plan([of_hub]), [of_hub]) == expected
-    target = node.plan([of_hub])["data"]["target"]
-    assert {one["ca"] for one in content.questions([of_hub], target)} == {CA, CA.strip()}
-
-
-@pytest.mark.parametrize(
-    ("engine", "basic_only"),
-    [("containerd-1.7", True), ("containerd-2.1", False), ("containerd-2.4", False)],
-)
-def test_containerd_gets_tokens_with_the_login_of_a_mirror_from_2_1_on(
-    machine: Callable[[str], Machine], engine: str, basic_only: bool
-) -> None:
-    hosts, node = [OF_NVCR, OF_ITSELF], machine(engine)
-    assert asked(node.plan(hosts), hosts) == {
-        f"{MIRROR}/v2/": ("me", basic_only),
-        "http://second.example/v2/": ("", basic_only),
-        "https://registry.example/v2/": ("me", False),
-    }
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("is_first", [True, False])
 def test_mirror_that_is_named_twice_needs_its_login_once(

@@ -48,6 +48,12 @@ def test_places() -> None:
         registries.DEFAULT_LOGINS
     )
     assert row("kubelet", "file of logins")["value"] == registries.KUBELET_LOGIN
+    first, here, home, last = row(
+        "kubelet", "files of logins, of which the first one that exists counts"
+    )["value"]
+    assert first.replace("ROOT", "/var/lib/kubelet") == registries.KUBELET_LOGIN
+    assert (here.removeprefix("."), last) == registries.LOGINS_OF_KUBELET
+    assert home.replace("$HOME", "/root") == registries.DOCKER_LOGIN
     for program, folder in (("docker", registries.DOCKER), ("crio", registries.CONTAINERS)):
         value = row(program, "certificates")["value"]
         assert value["folder"] == folder

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils.read.registries import DEFAULT_LOGINS
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     codes,
     merge,
@@ -34,6 +33,13 @@ from ansible_collections.metal.gpu.tests.unit.support.registry_machine import (
     Observe,
     of_containerd,
 )
+
+PLAIN = {
+    "host": "docker.io",
+    "mirrors": [{"url": "http://m.example"}],
+    "username": "me",
+    "password": "pw",
+}
 
 
 @pytest.mark.parametrize(
@@ -78,6 +84,10 @@ from ansible_collections.metal.gpu.tests.unit.support.registry_machine import (
             "docker", [{"host": "docker.io", "ca": CA}], "overlay2", id="docker, CA of docker.io"
         ),
         pytest.param("k3s", [{**HUB, "fallback": False}], "for all", id="k3s, no fallback"),
+        pytest.param("docker", [PLAIN], "to http://m.example,", id="docker, login without TLS"),
+        pytest.param(
+            "containerd-2.4", [PLAIN], "to http://m.example,", id="containerd, login without TLS"
+        ),
     ],
 )
 def test_what_an_engine_does_not_have(
@@ -86,6 +96,13 @@ def test_what_an_engine_does_not_have(
     planned = machine(engine).plan(hosts)
     assert "REGISTRY_UNSUPPORTED" in codes(planned)
     assert any(expected in one["message"] for one in planned["refusals"])
+
+
+def test_login_that_no_mirror_without_tls_gets(machine: Callable[[str], Machine]) -> None:
+    assert codes(machine("crio").plan([PLAIN])) == []
+    node = machine("docker")
+    node._node = merge(node._node, {"engines": {"docker": {"storage_driver": "overlayfs"}}})
+    assert codes(node.plan([PLAIN])) == []
 
 
 def test_containerd_that_has_mirrors_in_its_own_file(tmp_path: Path, observe: Observe) -> None:
@@ -235,6 +252,14 @@ def test_k0s_reads_no_folder_until_somebody_tells_it(tmp_path: Path, observe: Ob
             id="table of CRI-O",
         ),
         pytest.param(
+            "crio",
+            "/etc/containers/registries.conf",
+            '[[registry]]\nprefix = "nvcr.io/nvidia"\nlocation = "x.example"\n',
+            0o644,
+            "REGISTRY_TAKEN",
+            id="table of CRI-O for a part of the registry",
+        ),
+        pytest.param(
             "docker",
             "/root/.docker/config.json",
             '{"credHelpers": {"registry.example": "pass"}}',
@@ -261,40 +286,12 @@ def test_files_of_the_admin_that_are_in_the_way(
     assert codes(node.plan(hosts)) == [code]
 
 
-@pytest.mark.parametrize("path", DEFAULT_LOGINS)
-@pytest.mark.parametrize(
-    ("text", "hidden"),
-    [
-        pytest.param('{"auths": {"quay.io": {"auth": "eA=="}}}', "quay.io", id="a login"),
-        pytest.param('{"credHelpers": {"quay.io": "pass"}}', "quay.io", id="a helper"),
-        pytest.param('{"auths": {"quay.io": {}}, "credsStore": "pass"}', None, id="no login"),
-        pytest.param('{"auths": {"registry.example": {"auth": "eA=="}}}', None, id="ours, too"),
-        pytest.param(
-            '{"auths": {"https://index.docker.io/v1/": {"auth": "eA=="}}}', "docker.io", id="hub"
-        ),
-    ],
-)
-def test_logins_of_the_admin_that_crio_would_no_longer_read(
-    machine: Callable[[str], Machine], path: str, text: str, hidden: str | None
-) -> None:
+def test_tables_of_crio_for_other_registries(machine: Callable[[str], Machine]) -> None:
     node = machine("crio")
-    write(node.root, path, text, 0o600)
-    planned = node.plan([OF_ITSELF])
-    assert codes(planned) == ["REGISTRY_LOGINS_HIDDEN"] * bool(hidden)
-    assert all(f"{path} has logins of {hidden}," in one["message"] for one in planned["refusals"])
-    # CRI-O reads this file by name, and the role adds to it.
-    crio = {"engines": {"crio": {"auth_file": "/etc/crio/mine.json"}}}
-    node._node = merge(node._node, crio)
-    assert codes(node.plan([OF_ITSELF])) == []
-
-
-def test_logins_of_the_admin_stay_where_none_of_ours_is_written(
-    machine: Callable[[str], Machine],
-) -> None:
-    node = machine("crio")
-    write(node.root, DEFAULT_LOGINS[0], '{"auths": {"quay.io": {"auth": "eA=="}}}', 0o600)
-    assert codes(node.plan([HUB])) == []
-    assert codes(node.plan([{"host": "registry.example", "ca": CA}])) == []
+    names_of_others = ("nvcr.io.example/nvidia", "quay.io/nvcr.io")
+    text = "".join(f'[[registry]]\nprefix = "{one}"\n' for one in names_of_others)
+    write(node.root, "/etc/containers/registries.conf", text)
+    assert codes(node.plan([OF_NVCR])) == []
 
 
 def test_value_that_the_admin_changes_is_theirs_from_then_on(
