@@ -12,6 +12,7 @@ import re
 from posixpath import join
 
 ROLE = "registries"
+ACTOR = f"metal.gpu.{ROLE}"
 
 # Folders of certificates, with one folder for each registry below them.
 CONTAINERD = "/etc/containerd/certs.d"

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import (
     plan as registries,
 )
@@ -96,8 +98,9 @@ class Machine:
         docker = {"config": {"path": DAEMON_JSON}, "mirrors": self.mirrors}
         node = merge(self._node, {"engines": {"docker": docker}})
         files = self.root.glob("etc/containerd/*.toml")
-        if any("config_path" in file.read_text() for file in files):  # as containerd reports it
-            registry = {"folders": ["/etc/containerd/certs.d"]}
+        named = [containerd.registry_folders(tomllib.loads(file.read_text())) for file in files]
+        if folders := [one for text in named if text for one in text.split(":")]:
+            registry = {"folders": folders}
             node = merge(node, {"engines": {"containerd": {"registry": registry}}})
         return {**node, "registries": seen["registries"], "ours": seen["ours"]}
 

@@ -8,10 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
-from ansible_collections.metal.gpu.plugins.module_utils.read import docker, registries
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    docker,
+    document_history_files,
+    registries,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
 
 if TYPE_CHECKING:
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
 
 
@@ -24,10 +29,32 @@ class Values(TypedDict):
 
 
 def _roots(reading: Reading) -> list[str]:
-    """Return the folders of folders of registries, also those that containerd's files name."""
+    """Return the folders of folders of registries, also those that containerd names or has named.
+
+    containerd reports its configuration in one form, and also what its files have in another one.
+    """
     texts = [text for path, text in reading.files.texts.items() if path.endswith(".toml")]
+    if "containerd_dump" in reading.outputs:
+        texts.append(reading.outputs["containerd_dump"].stdout)
     named = [one for text in texts for one in registries.mentioned_folders(text)]
-    return [*dict.fromkeys((*registries.CERTIFICATES, *named))]
+    roots = [*dict.fromkeys((*registries.CERTIFICATES, *named))]
+    return [*roots, *_former(reading.files, roots)]
+
+
+def _former(files: NodeFiles, roots: list[str]) -> list[str]:
+    """Return the folders in which the role wrote before the admin has chosen others.
+
+    A history has the real path of its file, which can be below a link that is still in use.
+    """
+    known = {files.real(path) for root in roots for path in (root, *files.find(f"{root}/*"))}
+    edited = map(document_history_files.parse_file_name, files.find(document_history_files.PATTERN))
+    folders = [
+        one.path.rpartition("/")[0]
+        for one in edited
+        if one.actor == registries.ACTOR and one.path.endswith(f"/{registries.HOSTS}")
+    ]
+    left = {folder: folder.rpartition("/")[0] for folder in folders if folder not in known}
+    return [root for root in dict.fromkeys(left.values()) if root not in known]
 
 
 def _logins(reading: Reading) -> list[str]:
@@ -37,11 +64,20 @@ def _logins(reading: Reading) -> list[str]:
 
 def _read(reading: Reading) -> None:
     reading.files.read_all(_logins(reading))
+    _read_folders(reading)
+
+
+def _read_folders(reading: Reading) -> None:
+    files = reading.files
     for root in _roots(reading):
-        reading.files.read_all(f"{root}/*/{name}" for name in (registries.HOSTS, *registries.OWN))
+        for name in (registries.HOSTS, *registries.OWN):
+            for path in files.find(f"{root}/*/{name}"):
+                if path not in files.texts:
+                    files.read(path)
 
 
-def _values(reading: Reading) -> Values:
+def _late_values(reading: Reading) -> Values:
+    _read_folders(reading)
     files, roots = reading.files, _roots(reading)
     daemon_json = (
         value_of(reading.services[docker.UNIT].in_force, *docker.CONFIG_FLAGS)
@@ -70,4 +106,4 @@ def _values(reading: Reading) -> Values:
     }
 
 
-PROBE = Probe(files=registries.FILES, read=_read, values=_values)
+PROBE = Probe(files=registries.FILES, read=_read, late_values=_late_values)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from posixpath import basename, dirname
+from posixpath import basename, dirname, join
 from typing import TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
@@ -33,8 +33,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import (
     language_of,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load
-
-ACTOR = f"metal.gpu.{places.ROLE}"
 
 
 class File(TypedDict):
@@ -71,7 +69,8 @@ class Observed(TypedDict):
 
 def observe(raw: Raw) -> Observed:
     values = cast(Values, raw.values("registries"))
-    own = [path for path in raw.texts if basename(path) in places.OWN]
+    there = [join(folder, name) for folder, names in values["folders"].items() for name in names]
+    own = [path for path in there if basename(path) in places.OWN and path in raw.texts]
     blocks = {path: own_files.parse_block(raw.texts[path], places.ROLE) for path in own}
     blocks = {path: lines for path, lines in blocks.items() if lines}
     paths = [path for path in values["files"] if path in raw.texts or path in raw.errors]
@@ -96,7 +95,7 @@ def _unread(raw: Raw) -> list[str]:
     What somebody else changes waits for the next start, also in a file that the role edited before.
     So not only the file counts, but the history of the role's edits, too.
     """
-    ours = [history for history, edit in raw.histories.items() if edit.actor == ACTOR]
+    ours = [history for history, edit in raw.histories.items() if edit.actor == places.ACTOR]
     paths = [raw.histories[history].path for history in ours]
     # containerd reads hosts.toml at each pull.
     of_containerd = [one for one in paths if basename(one) != places.HOSTS and _is_read_once(one)]
@@ -129,7 +128,7 @@ def _language(path: str) -> Language:
 def _file(raw: Raw, path: str, mode: str | None) -> File:
     document = load(path, raw.texts.get(path, ""), _language(path))
     found = dict(leaves(document.content))
-    stored = raw.history(path, ACTOR)
+    stored = raw.history(path, places.ACTOR)
     try:
         history = histories.recall(raw.texts[stored] if stored else None, raw.texts.get(path))
     except histories.HistoryUnreadable:
