@@ -50,16 +50,14 @@ def questions(hosts: Sequence[object], target: Target) -> list[dict[str, object]
     for one in read(hosts).registries:
         servers = [(mirror.scheme, mirror.host, _shown(target, mirror)) for mirror in one.mirrors]
         shares = target["shares_login"] and bool(servers)
-        if shares:
+        if shares:  # so the login can be that of the mirror, and the registry refuse it
             login = {"username": one.trust.username, "password": one.trust.password}
             servers = [
                 (scheme, host, trust._replace(**login) if scheme == "https" else trust)
                 for scheme, host, trust in servers
             ]
-        if one.fallback and (one.trust.has_login or one.trust.has_files):
-            # Docker's own image store, which shares the login, takes no certificates for docker.io.
-            is_shared = target["kind"] == "docker" and not target["shares_login"]
-            of_hub = of_docker_hub([one]) if is_shared else {}
+        elif one.fallback and (one.trust.has_login or one.trust.has_files):
+            of_hub = of_docker_hub([one]) if target["kind"] == "docker" else {}
             trusted = one.trust._replace(ca=of_hub.get(one.host, one.trust).ca)
             servers.append(("https", one.server, trusted))
         for scheme, host, trust in servers:
