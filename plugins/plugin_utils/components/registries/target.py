@@ -209,9 +209,9 @@ def refuse_registry_first(
         order = [*dict.fromkeys(hosts)]
         names = (one.server, one.host)
         own = [host for host in order if host in theirs and _bare(host) in names]
-        if own and not one.fallback or any(
-            mirror.api not in order[: order.index(host)] for host in own for mirror in one.mirrors
-        ):
+        mirrors = [mirror.api for mirror in one.mirrors]
+        first = order[: min(map(order.index, own), default=0)]
+        if own and not (one.fallback and {*mirrors} <= {*first}):
             plan.refuse("REGISTRY_FIRST", path=path, server=own[0], registry=one.host)
 
 

@@ -155,7 +155,9 @@ PLUGIN = {"packages": ["docker-compose-plugin"]}
 @pytest.mark.parametrize(
     ("planner", "base", "change", "desired", "steps"),
     [
-        pytest.param("nvidia_driver", DONE, MODE_OFF, {}, "Start the persistence daemon", id="file"),
+        pytest.param(
+            "nvidia_driver", DONE, MODE_OFF, {}, "Start the persistence daemon", id="file"
+        ),
         pytest.param("nvidia_driver", DONE, {}, {}, None, id="driver without a step"),
         pytest.param("docker_ce", DOCKER, NVIDIA, PLUGIN, "Install Docker", id="packages"),
         pytest.param("docker_ce", DOCKER, NVIDIA, {}, None, id="Docker without a step"),
