@@ -15,6 +15,7 @@ import pytest
 
 DROP_INS = "/etc/crio/crio.conf.d"
 OURS = f"{DROP_INS}/99-metal-gpu.conf"
+MIRRORS = "/etc/containers/registries.conf.d/50-metal-gpu.conf"
 HOOKS = "/usr/share/containers/oci/hooks.d"
 LIBEXEC = "/usr/libexec/crio"
 CONMON = f"{LIBEXEC}/conmon"
@@ -216,6 +217,35 @@ def test_crio_that_does_not_come_back(laboratory, picky):
     assert effective(laboratory, "gpu-1")["runtime"]["default_runtime"] != "nvidia"
     (after,) = laboratory.objects("pod", "admin")["status"]["containerStatuses"]
     assert (after["containerID"], after["restartCount"]) == (pod["containerID"], 0)
+
+
+@pytest.fixture
+def strict(laboratory: Any) -> Iterator[str]:
+    """CRI-O of gpu-1 does not start with a mirror for quay.example."""
+    test = f"! grep -q quay.example {MIRRORS}"
+    laboratory.lab("fault", "gpu-1", "refuse-start", "crio", test, "site policy: no quay")
+    yield "site policy: no quay"
+    laboratory.lab("fault", "gpu-1", "permit-start", "crio")
+
+
+def test_mirror_with_which_crio_does_not_come_back(laboratory, strict, tmp_path):
+    host = laboratory.host("gpu-1")
+    before = host.file(MIRRORS).content_string
+    command = ("metal.gpu.site", "--limit=gpu-1", "--tags=registries", "-vvvv")
+
+    def add(group: Any) -> None:
+        items = group["hosts"]["gpu-1"]["registries_hosts"]
+        items.append({**items[0], "host": "quay.example"})
+
+    inventory = laboratory.inventory_with(tmp_path / "inventory.yml", add)
+    run = laboratory.playbook(*command, inventory=inventory)
+    assert run.returncode != 0
+    assert f"{MIRRORS}, and runs with its former configuration: {strict}" in run.words
+    assert "ENGINE_NOT_BACK" in run.words
+    assert laboratory.facts["registry"]["password"] not in run.output
+    assert host.file(MIRRORS).content_string == before
+    assert host.check_output("systemctl is-active crio") == "active"
+    assert "gpu-1" in laboratory.playbook(*command).unchanged
 
 
 def test_list_of_runtimes_that_somebody_puts_back(laboratory):

@@ -10,6 +10,9 @@ it, and corrects the packaged configuration, which disables the CRI plugin.
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
+    notice_reload,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.shapes import (
     Data,
@@ -92,6 +95,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     if desired["state"] == "present":
         OURS.notice_sources(plan, node, desired)
     OURS.plan_repair(plan, node)
+    notice_reload(plan, node, OURS.install, OURS.remove)
     refuse_lost_history(plan, node, ROLE)
     refuse_fatal_start(plan, node)
     return plan.result()

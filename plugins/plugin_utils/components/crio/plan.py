@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from posixpath import basename
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
+    notice_reload,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.next_start import (
     refuse_fatal_start,
 )
@@ -76,6 +79,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     if desired["state"] == "present":
         OURS.notice_sources(plan, node, desired)
     OURS.plan_repair(plan, node)
+    notice_reload(plan, node, OURS.install, OURS.remove)
     return plan.result()
 
 

@@ -17,6 +17,9 @@ from collections.abc import Iterable
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
+    notice_reload,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     cri_dockerd,
     leftovers,
@@ -102,6 +105,9 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     else:
         _plan_absent(plan, node)
     OURS.plan_repair(plan, node, leftovers.PACKAGES, *cri_dockerd.TRANSACTIONS)
+    starts = [START] if plan.data.get("daemon_reload") else []
+    packages = (OURS.install, OURS.remove, cri_dockerd.INSTALL)
+    notice_reload(plan, node, *packages, *proxy.reloading(plan), *starts)
     return plan.result()
 
 

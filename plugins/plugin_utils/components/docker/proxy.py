@@ -16,9 +16,6 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
-    notice_reload,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import options
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import ROLE
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
@@ -99,7 +96,7 @@ def plan_proxy(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) 
     plan.data["daemon_reload"] = True
     if not is_new and engine["running"]:
         reason = "Docker reads it only when it starts; docker_ce_restart_ok is true"
-        _plan_restart(plan, node, reason)
+        _plan_restart(plan, reason)
 
 
 def _plan_unread(plan: Plan[Data], node: Node, desired: Desired, names: list[str]) -> None:
@@ -110,16 +107,15 @@ def _plan_unread(plan: Plan[Data], node: Node, desired: Desired, names: list[str
     if not desired["restart_ok"]:
         plan.notice("DOCKER_OPTIONS_WAIT", keys=", ".join(names))
         return
-    _plan_restart(plan, node, "the proxy was written after Docker started")
+    _plan_restart(plan, "the proxy was written after Docker started")
 
 
-def _plan_restart(plan: Plan[Data], node: Node, reason: str) -> None:
+def _plan_restart(plan: Plan[Data], reason: str) -> None:
     """Plan the restart, unless the options have one. The units of systemd are reloaded before."""
     if plan.has_step(options.RESTART):
         plan.data["proxy_with_options"] = True
     else:
         plan.step(RESTART, reason)
-    notice_reload(plan, node, RESTART, options.RESTART)
 
 
 def _plan_left(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) -> None:
@@ -134,9 +130,12 @@ def _plan_left(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) 
     plan.step(REMOVE, f"an earlier run left {', '.join(plan.data['proxy_files'])}")
     plan.data["daemon_reload"] = True
     if due:
-        _plan_restart(plan, node, "the proxy was removed after Docker started")
-    else:
-        notice_reload(plan, node, REMOVE)
+        _plan_restart(plan, "the proxy was removed after Docker started")
+
+
+def reloading(plan: Plan[Data]) -> tuple[Step, ...]:
+    """Return the steps of a plan that reload systemd for the proxy."""
+    return (REMOVE, RESTART, *((options.RESTART,) if plan.data.get("proxy_with_options") else ()))
 
 
 def plan_no_proxy(plan: Plan[Data], node: Node) -> None:

@@ -8,6 +8,10 @@ Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
+    notice_reload,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     device_files,
     distribution,
@@ -59,7 +63,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     arguments,
     install_reason,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanResult
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanResult, Step
 
 STEPS = steps.ALL
 
@@ -93,7 +97,17 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         steps.OURS.notice_sources(plan, node, desired, [security.FILE])
     separate = (steps.STREAM, steps.HEADERS, steps.FOLLOW, steps.FABRIC_PACKAGES)
     steps.OURS.plan_repair(plan, node, *separate)
+    notice_reload(plan, node, *_reloading(plan))
     return plan.result()
+
+
+def _reloading(plan: Plan[Data]) -> list[Step]:
+    """Return the steps that reload systemd: units come with packages, and drop-ins are files."""
+    with_drop_in = [steps.PERSISTENCE] if plan.data.get("persistence_drop_in") else []
+    drop_ins = {own_files.PERSISTENCE_DROP_IN, own_files.FABRIC_DROP_IN}
+    with_files = [steps.REMOVE_FILES] if drop_ins & {*plan.data.get("files", ())} else []
+    packages = (steps.OURS.install, steps.FABRIC_PACKAGES, steps.OURS.remove)
+    return [*packages, *with_drop_in, steps.FABRIC_ORDER, *with_files, steps.REMOVE_FABRIC_ORDER]
 
 
 def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:

@@ -32,6 +32,8 @@ from ansible_collections.metal.gpu.tests.unit.support.power_cut import run_until
 ADMIN = 'version = 3  # mine\n\n# the mirror\n[debug]\nlevel = "info"\n'
 NVIDIA = {"merge": {"version": 3, "plugins": {"cri": {"runtimes": {"nvidia": {"type": "x"}}}}}}
 MORE = {"merge": {"plugins": {"cri": {"enable_cdi": True}}}}
+# A folder of which a program reads every file, whatever its name.
+IN_CONF = {**NVIDIA, "format": "toml", "aside": "etc"}
 ABSENT = {"state": "absent"}
 
 
@@ -46,6 +48,7 @@ CASES = {
     "first edit": Case("etc/config.toml", ADMIN, (), NVIDIA),
     "second edit": Case("etc/config.toml", ADMIN, (NVIDIA,), MORE),
     "new file": Case("etc/conf.d/99-metal-gpu.toml", None, (), NVIDIA),
+    "new file aside": Case("etc/conf.d/99-metal-gpu.conf", None, (), IN_CONF),
     "new file in new folders": Case("etc/a/b/99-metal-gpu.toml", None, (), NVIDIA),
     "removal": Case("etc/config.toml", ADMIN, (NVIDIA, MORE), ABSENT),
     "removal of the file": Case("etc/conf.d/99-metal-gpu.toml", None, (NVIDIA,), ABSENT),
@@ -83,7 +86,7 @@ class Node:
             names = ("path", "actor", "history_dir")
             place = config_document.Place(*(module.params[name] for name in names))
             if "_write" not in args:
-                config_document.sweep(place, None)
+                config_document.sweep(place, module.params["aside"])
                 return config_document.read(place)
             request = json.loads(args["_write"])
             is_cut = run_until(is_over, lambda: config_document.write(place, request, module))
@@ -95,6 +98,8 @@ class Node:
             "history_dir": str(self.root / "var/lib/history"),
             **task,
         }
+        if "aside" in task:
+            args["aside"] = str(self.root / task["aside"])
         described = SimpleNamespace(
             args=args, check_mode=False, async_val=0, diff=False, action="x", environment=[]
         )
@@ -166,7 +171,8 @@ def test_every_system_call_can_be_the_last_one(in_memory, case):
         node.run(case.task, cut=cut)
         assert node.content() in (old, new), cut
         # No program reads what is left in a folder of configuration files.
-        names = {one.name for one in (node.root / case.path).parent.glob("*.toml")}
+        read = "*" if "aside" in case.task else "*.toml"
+        names = {one.name for one in (node.root / case.path).parent.glob(read)}
         assert names <= {Path(case.path).name}, cut
         node.run(case.task)
         assert node.content() == new, cut

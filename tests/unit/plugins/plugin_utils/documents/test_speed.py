@@ -3,7 +3,8 @@
 
 """An edit of a long file takes little more time than Python needs to read it.
 
-Measured on 2026-11-23: 60 ms for an edit of 2,000 lines, 90 ms to restore them later.
+Measured on 2026-11-24: 60 to 100 ms for an edit of 2,000 lines, 90 to 150 ms to restore them later.
+The goal is 200 ms.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ TABLE = """
 LONG = "version = 3\n" + "".join(TABLE.format(n=n) for n in range(250))
 RUNTIME = {"runtime_type": "x", "options": {"BinaryName": "/usr/bin/x", "SystemdCgroup": True}}
 PLUGIN = {"containerd": {"default_runtime_name": "x", "runtimes": {"x": RUNTIME}}}
+GOAL_S = 0.2
 EDITS = documents.Edits(merge={"plugins": {"io.containerd.cri.v1.runtime": PLUGIN}})
 
 
@@ -59,4 +61,6 @@ def test_editing_takes_few_times_as_long_as_reading(what, times):
     written = edit()
     past = history.extend(None, LONG, "toml", written=written)
     function = edit if what == "edit" else partial(restore, f"{written}# the admin's\n", past)
-    assert seconds(function) < times * seconds(lambda: tomllib.loads(LONG))
+    taken = seconds(function)
+    assert taken < times * seconds(lambda: tomllib.loads(LONG))
+    assert taken < GOAL_S

@@ -147,5 +147,29 @@ def test_kubelet_whose_unit_changed(reload: bool, count: int) -> None:
     assert len(notices("kubelet_device_plugins", *changes)) == count
 
 
+# As Ubuntu's unit of the persistence daemon is.
+MODE_OFF = {"driver": {"persistence_off": "/usr/lib/systemd/system/nvidia-persistenced.service"}}
+PLUGIN = {"packages": ["docker-compose-plugin"]}
+
+
+@pytest.mark.parametrize(
+    ("planner", "base", "change", "desired", "steps"),
+    [
+        pytest.param(
+            "nvidia_driver", DONE, MODE_OFF, {}, "Start the persistence daemon", id="file"
+        ),
+        pytest.param("nvidia_driver", DONE, {}, {}, None, id="driver without a step"),
+        pytest.param("docker_ce", DOCKER, NVIDIA, PLUGIN, "Install Docker", id="packages"),
+        pytest.param("docker_ce", DOCKER, NVIDIA, {}, None, id="Docker without a step"),
+    ],
+)
+def test_other_roles_that_reload_systemd(
+    planner: str, base: Any, change: Any, desired: dict[str, Any], steps: str | None
+) -> None:
+    changes = [UNLINKED, *([by_containerd("nvidia")] if base is DONE else []), change]
+    found = notices(planner, *changes, base=base, **desired)
+    assert [f"its units: {steps}" in text for text in found] == ([True] if steps else [])
+
+
 def test_docker_node_of_today_has_no_such_containers() -> None:
     assert notices("nvidia_container_runtime", UNLINKED, OLD, base=DOCKER, engine="docker") == []
