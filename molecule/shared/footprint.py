@@ -78,9 +78,10 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     new_paths = after["files"].keys() - before["files"].keys()
     holders = {str(parent) for path in filter(is_named, new_paths) for parent in Path(path).parents}
     found = []
-    for name, old, new in _changes(before["packages"], after["packages"]):
-        if not is_named(name):
-            found.append(f"{name}: {old} → {new}")
+    for kind in ("packages", "users"):
+        for name, old, new in _changes(before[kind], after[kind]):
+            if not is_named(name):
+                found.append(f"{name}: {old} → {new}")
     files = list(_changes(before["files"], after["files"]))
     for path, old, new in files:
         if old is None and any(other.startswith(f"{path}/") for other, _old, _new in files):
@@ -95,7 +96,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 
 
 def read_document(text: str) -> Iterator[str]:
-    """Yield the patterns of files and packages that stay: the code in the tables' first column.
+    """Yield the patterns of what stays: files, packages and users, from the tables' first column.
 
     A word in capitals is a placeholder, such as RELEASE.
     """

@@ -28,7 +28,9 @@ VOLATILE = re.compile(
             r"/usr/local/lib/metal-lab",
             r"/usr/.*/libnvidia-sandboxutils\.so\..*",
             # Databases and lists of the package manager: `packages` below has their content.
-            r"/var/lib/(apt|dpkg|dnf|rpm)",
+            r"/var/lib/(apt|dpkg|dnf|rpm|ucf)",
+            # `users` below has their content.
+            r"/etc/(passwd|shadow)-?",
             r"/var/lib/systemd/(catalog|random-seed|timers)",
             # The engines' containers and the kubelet's pods and checkpoints, not its configuration.
             r"/var/lib/(containerd|containers|crio|docker|cni|cri-dockerd)",
@@ -110,10 +112,21 @@ def packages():
     return found
 
 
+def users():
+    """Return what /etc/passwd and /etc/shadow say about each user, keyed by name."""
+    found = {}
+    for path in ("/etc/passwd", "/etc/shadow"):
+        with open(path, encoding="utf-8") as file:
+            for line in file.read().splitlines():
+                name, _colon, rest = line.partition(":")
+                found.setdefault(name, []).append(rest)
+    return found
+
+
 def lines(*command):
     return subprocess.run(
         command, check=True, stdout=subprocess.PIPE, text=True
     ).stdout.splitlines()
 
 
-print(json.dumps({"files": files(), "packages": packages()}))
+print(json.dumps({"files": files(), "packages": packages(), "users": users()}))

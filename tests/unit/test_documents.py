@@ -1,13 +1,15 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Documents name findings, steps, tests and files that exist."""
+"""Documents name findings, steps, tests and files that exist, and show files that are valid."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,6 +19,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import NA
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     plan as plan_nvidia_driver,
 )
+from metal_lab.debs import EMPTY
+from metal_lab.packages import compose
 
 ROOT = Path(__file__).parents[2]
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
@@ -84,6 +88,44 @@ def test_contributing_names_files_that_exist() -> None:
 def test_heading_has_the_number_of_the_file(path: Path) -> None:
     (heading,) = re.findall(r"^# (\d+): ", path.read_text(), re.MULTILINE)
     assert path.name.startswith(f"{heading}-")
+
+
+# --- the files for Compose -----------------------------------------------------------------------
+
+COMPOSE = yaml.safe_load((ROOT / "tests/recorded/image_needs.yml").read_text())["compose"]
+DOCKER_HOSTS = (ROOT / "docs/docker-hosts.md").read_text()
+ON_COMPOSE = DOCKER_HOSTS.partition("\n## Compose\n")[2].partition("\n## ")[0]
+
+
+def services() -> Iterator[dict[str, Any]]:
+    for text in re.findall(r"```yaml\n(.*?)```", ON_COMPOSE, re.DOTALL):
+        yield from yaml.safe_load(text)["services"].values()
+
+
+def at(service: Any, path: str) -> list[Any]:
+    for key in path.split("."):
+        service = service.get(key, {})
+    return [*service]
+
+
+def test_services_for_compose_ask_for_gpus_as_the_specification_has_it() -> None:
+    by_cdi, reserved = (
+        [device for service in services() for device in at(service, COMPOSE[way]["value"])]
+        for way in ("cdi", "reservation")
+    )
+    assert all(re.fullmatch(r"nvidia\.com/gpu=\w+", name) for name in by_cdi)
+    for device in reserved:
+        assert {*COMPOSE["required"]["value"]} <= device.keys()
+        assert len({*COMPOSE["exclusive"]["value"]} & device.keys()) <= 1
+    assert by_cdi
+    assert reserved
+
+
+def test_page_says_that_nothing_has_run_compose() -> None:
+    """The laboratory has an empty file in place of the program."""
+    assert "No test of this project has run Docker Compose." in ON_COMPOSE
+    (plugin,) = compose("bookworm").binaries.values()
+    assert plugin == EMPTY
 
 
 # --- the index by symptom ------------------------------------------------------------------------

@@ -22,17 +22,27 @@ CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
 OPERATIONS_ALLOWED = 3
 
 
+def cells(run: Any) -> dict[str, list[str]]:
+    """Return the cells of each host in the table, without its GPU."""
+    lines = [line.strip(' ",').split() for line in run.output.splitlines()]
+    return {line[0]: line[3:] for line in lines if line[1:2] == ["Tesla"]}
+
+
 def rows(run: Any) -> dict[str, list[str]]:
     """Return the last two cells of each host in the table."""
-    lines = [line.strip(' ",').split() for line in run.output.splitlines()]
-    return {line[0]: line[-2:] for line in lines if line[1:2] == ["Tesla"]}
+    return {host: row[-2:] for host, row in cells(run).items()}
 
 
 def test_second_run_changes_nothing_and_shows_the_table(laboratory):
     run = laboratory.playbook(PLAYBOOK, "-vvv")
     for node, count in laboratory.unchanged_within(run, OPERATIONS_ALLOWED).items():
         print(f"\n{node}: {count} remote operations, {OPERATIONS_ALLOWED} allowed", end=" ")
-    assert rows(run) == {"gpu-1": ["4/4", "ok"], "gpu-2": ["4/4", "ok"]}
+    docker = "docker version --format '{{.Server.Version}}'"
+    digest = laboratory.facts["registry"]["digests"][IMAGE]
+    for node in ("gpu-1", "gpu-2"):
+        version = laboratory.host(node).check_output(docker)
+        same = [*laboratory.facts["drivers"], "13.0", version, digest[:19]]
+        assert cells(run)[node] == [*same, "4/4", "ok"]
 
 
 def test_check_announced_what_converge_did(check_and_converge):

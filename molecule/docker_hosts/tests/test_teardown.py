@@ -36,6 +36,14 @@ def test_docker_of_the_admin_runs_without_the_runtime(laboratory, taken_back):
     assert state == "running"
 
 
+def test_nfs_client_of_the_role_is_gone(laboratory, taken_back):
+    """Its settings stay, so dpkg knows it."""
+    host = laboratory.host("gpu-1")
+    state = "dpkg-query --show --showformat '${db:Status-Status}' nfs-common"
+    assert host.check_output(state) == "config-files"
+    assert "srv-nfs" not in host.check_output("ls /etc/systemd/system")
+
+
 def test_docker_of_the_role_is_gone(laboratory, taken_back):
     assert "dockerd" not in laboratory.host("gpu-2").check_output("ls /usr/bin /usr/sbin")
 

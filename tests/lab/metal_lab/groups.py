@@ -86,6 +86,8 @@ def groups(
         made = kernel_packages.kernels(description.kernels)
         yield Group("kernels", "debian", tuple(made))
         yield Group("dkms", "debian", tuple(kernel_packages.dkms()))
+    if parts.NFS_CLIENT in wanted:
+        yield Group("nfs-client", "debian", tuple(packages.nfs_client()))
     if parts.UPDATES in wanted:
         yield from updates(description.suites)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from metal_lab import nodes
+from metal_lab.debian_archive import DebianPackage
 from metal_lab.debs import EMPTY, LIBRARIES, Package
 from metal_lab.records import Subject
 from metal_lab.versions import (
@@ -29,6 +30,11 @@ from metal_lab.versions import (
 
 # The driver's stand-ins are in NVIDIA's repositories for both releases of Debian.
 NVIDIA = ("debian12", "debian13")
+# Debian 12's NFS client, and what a node lacks of its dependencies.
+NFS_CLIENT = (
+    *("nfs-common", "rpcbind", "keyutils", "libnfsidmap1", "libevent-core-2.1-7"),
+    *("libldap-2.5-0", "libsasl2-2", "libsasl2-modules-db", "libdevmapper1.02.1", "dmsetup"),
+)
 LIBEXEC_OF_CRIO = "/usr/libexec/crio"
 
 
@@ -248,6 +254,12 @@ def infiniband_diags() -> Package:
     return Package(
         "infiniband-diags", "1-1", "stand-in for ibstat: the adapters are simulated", section="net"
     )
+
+
+def nfs_client() -> Iterator[Package]:
+    """Yield Debian's own NFS client. The kernel of a node is that of this machine."""
+    for name in NFS_CLIENT:
+        yield DebianPackage(name, "of the archive", "Debian's own")
 
 
 def headers(kernel_release: str) -> Package:

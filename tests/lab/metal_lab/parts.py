@@ -23,6 +23,7 @@ UPDATES = "updates"
 RUN_FILES = "run-files"
 REGISTRY = "registry"
 MIRROR_TOOLS = "mirror-tools"
+NFS_CLIENT = "nfs-client"
 
 PARTS = {
     CONTAINERD: Part("containerd.io, in Docker's repository", ("containerd", "runc")),
@@ -44,6 +45,7 @@ PARTS = {
     ),
     REGISTRY: Part("a registry with the images of the pods", ("registry",)),
     MIRROR_TOOLS: Part("apt-mirror and skopeo of Debian, for this machine", ()),
+    NFS_CLIENT: Part("the NFS client of Debian 12 itself, in its archive", ()),
     UPDATES: Part(
         "empty packages: newer ones of NVIDIA's and Docker's, and an older container toolkit in "
         "the repositories of the driver",

@@ -5,15 +5,11 @@
 
 from __future__ import annotations
 
-import socketserver
 import struct
-import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
+from nfs_answers import ACCEPTED, CALLS, ONLY_NFS_3, Server, serve
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.probe import nfs_server
@@ -22,57 +18,21 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import nfs
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.nfs import judge_exports
 from ansible_collections.metal.gpu.plugins.modules import nfs_export_info
 
-CALLS = yaml.safe_load((Path(__file__).parents[4] / "recorded/nfs.yml").read_text())["calls"]
-ANSWERS = {
-    (*row["call"], row["arguments"]): bytes.fromhex(row["reply"].replace(" ", "")) for row in CALLS
-}
 ASKED = {
     **{"read_only": False, "squashed": False, "port": 0, "mount_port": 0},
     **{"security": "sys", "transport": "tcp"},
 }
-# Answers that this server did not give: an accepted call with another state.
-ACCEPTED = struct.pack(">4I", 1, 0, 0, 0)
-
-
-class _Handler(socketserver.BaseRequestHandler):
-    def handle(self) -> None:
-        while head := self.request.recv(4, 0x100):  # all of them
-            (length,) = struct.unpack(">I", head)
-            message = self.request.recv(length & 0x7FFFFFFF, 0x100)
-            identity, _call, _rpc, *call = struct.unpack(">6I", message[:24])
-            (credential,) = struct.unpack(">I", message[28:32])
-            arguments = message[32 + credential + 8 :].hex()
-            answer = self.server.answers.get((*call, arguments))  # type: ignore[attr-defined]
-            if answer is None:
-                return
-            record = struct.pack(">I", identity) + answer
-            # In two fragments, as servers may send it.
-            for part, last in ((record[:8], 0), (record[8:], nfs.LAST)):
-                self.request.sendall(struct.pack(">I", last | len(part)) + part)
-
-
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-    answers: dict[Any, bytes]
 
 
 @pytest.fixture
-def server() -> Iterator[_Server]:
-    with _Server(("127.0.0.1", 0), _Handler) as found:
-        found.answers = dict(ANSWERS)
-        threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
+def server() -> Iterator[Server]:
+    with serve() as found:
         yield found
-        found.shutdown()
 
 
-def port(server: _Server) -> int:
-    return int(server.server_address[1])
-
-
-def mount(server: _Server, export: str, version: str, *, read_only: bool = False) -> Mount:
+def mount(server: Server, export: str, version: str, *, read_only: bool = False) -> Mount:
     """Return a mount; the server is NFS and its mount protocol at once."""
-    return Mount("127.0.0.1", export, version, read_only, port(server), port(server))
+    return Mount("127.0.0.1", export, version, read_only, server.port, server.port)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +75,7 @@ def test_ports_of_nfs_3_are_those_that_rpcbind_names() -> None:
 
 
 def test_server_without_nfs_4_names_its_versions(server) -> None:
-    only_3 = ACCEPTED + struct.pack(">3I", 2, 3, 3)
-    server.answers[(100003, 4, 0, "")] = only_3
+    server.answers |= ONLY_NFS_3
     assert ask(mount(server, "/rw", "4.2")) == ("version", "3")
     other = next(row for row in CALLS if row["call"][1] == 5)
     server.answers[(100003, 4, 0, "")] = bytes.fromhex(other["reply"])
@@ -144,7 +103,7 @@ def test_another_transport_is_unproven() -> None:
 
 def test_module_asks_the_ports_of_the_mount(server) -> None:
     asked = {**ASKED, "server": "127.0.0.1", "path": "/proc"}
-    ports = {"port": port(server), "mount_port": port(server)}
+    ports = {"port": server.port, "mount_port": server.port}
     for more in ({"export": "/rw", "version": "4.2"}, {"export": "/srv/rw", "version": "3"}):
         (row,) = nfs_export_info.run([{**asked, **more, **ports}], 2)["mounts"]
         assert row["state"] == "ok"
