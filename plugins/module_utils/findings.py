@@ -1402,6 +1402,11 @@ IMAGE_DIFFERS (failure): this host has another image {image} than {other}: {foun
   {expected}
 Remedy: set verify_docker_image to the image by its digest, such as {expected}
 
+IMAGE_NOT_PULLED (notice): Docker cannot pull the image {image}, so this host uses the one that it
+  has, which can be older ({digest}): {error}
+Remedy: run `docker pull {image}` on the host as root; if the image was loaded from a file, or shall
+  stay as it is, set verify_docker_image to it by its digest
+
 IMAGE_NEEDS_DRIVER (failure): the image {image} needs {need}; this host has driver {driver}, which
   supports CUDA {cuda}
 Remedy: install a newer driver (docs/driver.md), or use an image for CUDA {cuda} or older
@@ -1410,11 +1415,11 @@ IMAGE_NEEDS_GPU (failure): the image {image} does not run on the GPUs of this ho
 Remedy: build the programs of the image for these GPUs too, or leave this host out; if the image has
   the code, correct verify_docker_capabilities
 
-CONTAINER_FAILED (failure): no container of the image {image} ran on this host: {error}
+CONTAINER_FAILED (failure): no container of the image {image} computed on this host: {error}
 Remedy: run `docker run --rm --gpus all {image}` on the host as root; if the image has no shell and
   no vectorAdd, set verify_docker_command to a program of its own
 
-CONTAINER_GPUS_DIFFER (failure): a container with all GPUs has {found} of {expected} GPUs:
+CONTAINER_GPUS_DIFFER (failure): a container with all GPUs has {found} of {expected} {what}:
   {evidence}
 Remedy: compare `nvidia-smi -L` on the host with `docker run --rm --gpus all IMAGE nvidia-smi -L`;
   after a change of GPUs, run `systemctl restart nvidia-cdi-refresh.service` and restart Docker

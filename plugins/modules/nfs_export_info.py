@@ -18,7 +18,7 @@ description:
     kernel without NFS. Reads no file of the export.
   - With NFS 3, it asks for the handle of the export as a mount does, and gives it back.
   - With NFS 4.1 and later, only NFS 4.0 can be asked for the export itself without a session. A
-    server without it is V(unproven).
+    server without it is V(unproven), unless the mount asks for 4.0 itself.
 extends_documentation_fragment:
   - metal.gpu.attributes.reads
 options:

@@ -1928,6 +1928,14 @@ gpu_node:
         units:
           description: The lines of the units that P(metal.gpu.nfs_mounts#role) wrote, by path.
           type: dict
+        mixed:
+          description: Paths of those of RV(nfs.units) that have other lines, too.
+          type: list
+          elements: str
+        unread:
+          description: Names of those that systemd has not read since they were written.
+          type: list
+          elements: str
         others:
           description: Paths of other units that mount something.
           type: list
@@ -1959,6 +1967,8 @@ gpu_node:
           type: bool
       sample:
         units: {}
+        mixed: []
+        unread: []
         others: [/usr/lib/systemd/system/tmp.mount]
         fstab: [/]
         mounted:

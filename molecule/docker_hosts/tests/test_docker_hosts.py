@@ -119,6 +119,18 @@ def test_image_that_nobody_has(laboratory):
     assert re.search(r"IMAGE_UNPULLABLE gpu-2: .*docker.io/nobody/has:this: not found", run.words)
 
 
+def test_tag_that_cannot_be_pulled_again(laboratory):
+    laboratory.lab("fault", "registry", "missing-image", IMAGE)
+    try:
+        run = laboratory.playbook(*PROOF)
+    finally:
+        laboratory.lab("fault", "registry", "restore")
+    assert run.returncode == 0
+    assert rows(run) == {"gpu-1": ["4/4", "ok"], "gpu-2": ["4/4", "ok"]}
+    for node, words in (("gpu-1", "manifest unknown"), ("gpu-2", "not found")):
+        assert re.search(rf"IMAGE_NOT_PULLED {node}: [^:]*{IMAGE}.*sha256:.*{words}", run.words)
+
+
 @pytest.fixture
 def no_image(laboratory: Any) -> None:
     """No host has the image, so the next run pulls it."""

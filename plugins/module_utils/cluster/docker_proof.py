@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 # How a container gets GPUs: by `--gpus`, or by the runtime `nvidia` and the environment.
 GPUS, RUNTIME = "gpus", "runtime"
 _PART = "== "
-_EXIT = re.compile(r"^exit (?P<code>\d+)$", re.MULTILINE)
+_EXIT = re.compile(r"^exit (?P<code>\d+)(?: of at most (?P<limit>\d+) s)?$", re.MULTILINE)
 _VERSIONS = re.compile(r"^versions (?P<driver>\S+) (?P<cuda>\S+)$", re.MULTILINE)
 _NOT_STARTED = (125, 126, 127)  # by Docker: no container; no permission; no such program
 _CAPABILITY = re.compile(r"(?P<uuid>GPU-[0-9A-Fa-f-]+), (?P<capability>[0-9]{1,2}\.[0-9])")
 _USER = re.compile(
     r"^(?P<uuid>(?:GPU|MIG)-[^,\s]+), (?P<pid>[0-9]+), (?P<program>\S+)$", re.MULTILINE
 )
-_STOPPED = (124, 137, 143)
+_AT_ITS_LIMIT, _STOPPED = 124, (124, 137, 143)
+QUERY_S = 60  # for a question to the driver or to Docker, which may hang
+PULL_S = 7200  # 30 GB at 34 Mbit/s; what is complete then is there for the next run
 
 # Two braces would be a template for Ansible, so the shell makes them. Of the environment, which
 # may have secrets, only what decides where the image runs leaves the host, and of the programs that
@@ -41,12 +43,18 @@ _STOPPED = (124, 137, 143)
 _PULL = """\
 o=$(printf '\\173\\173') c=$(printf '\\175\\175')
 say() { printf '== %s\\n' "$1"; }
-show() { docker image inspect --format "$1" "$image" 2>&1; }
-has() { docker image inspect "$image" >/dev/null 2>&1; }
+limited() { timeout -k 5 QUERY "$@"; }
+show() { limited docker image inspect --format "$1" "$image" 2>&1; }
+has() { limited docker image inspect "$image" >/dev/null 2>&1; }
 case $image in *@sha256:*) pinned=yes ;; *) pinned= ;; esac
 before=$(show "${o}.Id${c}")
 if [ -n "$may_pull" ] && { [ -z "$pinned" ] || ! has; }; then
-  words=$(docker pull --quiet "$image" 2>&1) || { say failure; printf '%s\\n' "$words"; }
+  words=$(timeout -k 5 PULL docker pull --quiet "$image" 2>&1)
+  case $? in
+    0) ;;
+    124 | 137) say failure; echo 'docker pull was stopped after PULL s' ;;
+    *) say failure; printf '%s\\n' "${words:-docker pull printed nothing}" ;;
+  esac
 fi
 if has; then
   [ "$before" = "$(show "${o}.Id${c}")" ] || say pulled
@@ -58,15 +66,16 @@ if has; then
     grep -E '^(NVIDIA_REQUIRE_[A-Z_]+|NVIDIA_DISABLE_REQUIRE|CUDA_VERSION)='
 fi
 say way; printf '%s\n' "$way"
-say gpus; nvidia-smi --query-gpu=uuid,compute_cap --format=csv,noheader 2>&1
-say users; nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name --format=csv,noheader 2>&1 |
+say gpus; limited nvidia-smi --query-gpu=uuid,compute_cap --format=csv,noheader 2>&1
+say users
+limited nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name --format=csv,noheader 2>&1 |
   sed -n 's/^\\([^,]*, [0-9]*, [^ ]*\\).*/\\1/p'
-say brand; nvidia-smi -q 2>/dev/null | sed -n 's/^ *Product Brand *: *//p' | head -n 1
+say brand; limited nvidia-smi -q 2>/dev/null | sed -n 's/^ *Product Brand *: *//p' | head -n 1
 say end
 """
 
-_VERSIONS_SCRIPT = """\
-nvidia-smi 2>/dev/null | sed -n \
+_VERSIONS_SCRIPT = f"""\
+timeout -k 5 {QUERY_S} nvidia-smi 2>/dev/null | sed -n \
 's/.*Driver Version: *\\([0-9.]*\\).*CUDA Version: *\\([0-9.]*\\).*/versions \\1 \\2/p'
 """
 
@@ -82,7 +91,7 @@ start() {
   words=$(timeout -k 5 LIMIT docker run --rm --name "$name" --network none "$@" 2>&1 >&3)
   code=$?
   remove
-  printf '\\n== errors\\n%s\\n== end\\nexit %s\\n' "$words" "$code"
+  printf '\\n== errors\\n%s\\n== end\\nexit %s of at most LIMIT s\\n' "$words" "$code"
 }
 """
 
@@ -105,17 +114,30 @@ class Proof(NamedTuple):
     driver: str | None  # as the container sees them
     cuda: str | None
     trouble: str = ""  # what else the container printed
-    error: str = ""  # why no container ran; empty if one did
+    error: str = ""  # why no container computed; empty if one did
+    by_uuid: bool = False  # each GPU had a container of its own
 
 
-def pull_script(image: str, may_pull: bool = True, way: str = GPUS) -> str:
+class _Ended(NamedTuple):
+    """How a container came to its end."""
+
+    said: str
+    refused: str  # why Docker did not start it; empty if it did
+    code: int | None  # None: the script ended before
+    stopped: str  # by whom it was stopped; empty if it ended by itself
+
+
+def pull_script(
+    image: str, may_pull: bool = True, way: str = GPUS, pull_limit_s: int = PULL_S
+) -> str:
     """Return a script that pulls the image, and prints what it needs and what the host has.
 
     An image by digest that is there is not pulled again: nobody can have changed it. Check mode
     pulls nothing, and looks at what is there. `way` is how a container of this host gets GPUs.
     """
     pull = "yes" if may_pull else ""
-    return f"image={shlex.quote(image)} may_pull={pull} way={shlex.quote(way)}\n{_PULL}"
+    script = _PULL.replace("QUERY", str(QUERY_S)).replace("PULL", str(pull_limit_s))
+    return f"image={shlex.quote(image)} may_pull={pull} way={shlex.quote(way)}\n{script}"
 
 
 def run_script(image: str, command: Sequence[str] = (), limit_s: int = 300, way: str = GPUS) -> str:
@@ -132,8 +154,9 @@ def run_script(image: str, command: Sequence[str] = (), limit_s: int = 300, way:
         return f"{head}start {shlex.join(words)}\n"
     program = shlex.join(["--entrypoint", command[0], image, *command[1:]])
     options = " ".join(_options(way, '"$uuid"'))
+    query = f"timeout -k 5 {QUERY_S} nvidia-smi --query-gpu=uuid --format=csv,noheader"
     return (
-        f"{head}for uuid in $(nvidia-smi --query-gpu=uuid --format=csv,noheader); do\n"
+        f"{head}for uuid in $({query}); do\n"
         f"printf '{_PART}gpu %s\\n' \"$uuid\"\n"
         f"start {options} {program}\n"
         "done\n"
@@ -187,12 +210,15 @@ def parse_run(output: str, *, has_command: bool = False) -> Proof:
     """Read what the second script printed."""
     if has_command:
         return _parse_commands(output)
-    said, error, code = _ended(output)
-    if error or code is None:
-        return Proof((), None, None, error=error or "the script ended before the container")
-    versions = _VERSIONS.search(said)
-    computed = smoke_output.parse_computed(_VERSIONS.sub("", said))
+    ended = _ended(output)
+    if ended.refused or ended.code is None:
+        error = ended.refused or "the script ended before the container"
+        return Proof((), None, None, error=error)
+    versions = _VERSIONS.search(ended.said)
+    computed = smoke_output.parse_computed(_VERSIONS.sub("", ended.said))
     error = "" if computed.has_program else "the image has no shell, or no vectorAdd"
+    if ended.stopped and not computed.results:
+        error = f"it {ended.stopped}"
     return Proof(
         computed.results,
         versions["driver"] if versions else None,
@@ -206,33 +232,39 @@ def _parse_commands(output: str) -> Proof:
     results, errors = [], []
     for part in f"\n{output}".split(f"\n{_PART}gpu ")[1:]:
         uuid, _newline, text = part.partition("\n")
-        said, error, code = _ended(text)
-        if error:
-            errors.append(error)
+        ended = _ended(text)
+        if ended.refused:
+            errors.append(ended.refused)
             continue
-        words = ([line.strip() for line in said.splitlines() if line.strip()] or [""])[-1]
-        if code in _STOPPED:
-            words = f"the program was stopped (exit code {code})"
-        results.append(
-            Result(uuid, code == 0, "" if code == 0 else words or f"it exited with code {code}")
-        )
+        words = ([line.strip() for line in ended.said.splitlines() if line.strip()] or [""])[-1]
+        if ended.stopped:
+            words = f"the program {ended.stopped}"
+        is_ok = ended.code == 0
+        error = "" if is_ok else words or f"it exited with code {ended.code}"
+        results.append(Result(uuid, is_ok, error))
     error = errors[0] if errors and not results else ""
     if not results and not error:
         error = output.strip() or "nvidia-smi lists no GPU on the host"
     trouble = "; ".join(dict.fromkeys(errors)) if results else ""
-    return Proof(tuple(results), None, None, trouble, error)
+    return Proof(tuple(results), None, None, trouble, error, by_uuid=True)
 
 
-def _ended(text: str) -> tuple[str, str, int | None]:
-    """Return what the container printed, why Docker did not run it, and the exit code."""
+def _ended(text: str) -> _Ended:
     said, _part, rest = text.partition(f"\n{_PART}errors\n")
     errors, _part, end = rest.partition(f"\n{_PART}end\n")
     match = _EXIT.search(end)
     code = int(match["code"]) if match else None
     if code in _NOT_STARTED:
-        return said, errors.strip() or f"docker run exited with code {code}", code
+        return _Ended(said, errors.strip() or f"docker run exited with code {code}", code, "")
     # A program prints its error where Docker prints its own.
-    return f"{said}\n{errors}" if code else said, "", code
+    said = f"{said}\n{errors}" if code else said
+    return _Ended(said, "", code, _stopped(match) if match and code in _STOPPED else "")
+
+
+def _stopped(end: re.Match[str]) -> str:
+    who = "" if int(end["code"]) == _AT_ITS_LIMIT else " or by the kernel"
+    limit = f"{end['limit']} s" if end["limit"] else "its time"
+    return f"was stopped after {limit}{who} (exit code {end['code']})"
 
 
 def _parts(output: str) -> dict[str, str]:

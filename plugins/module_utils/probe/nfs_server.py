@@ -143,7 +143,7 @@ def ask(mount: Mount, timeout_s: float = 10.0) -> Answer:
         return _ask_4(mount, timeout_s)
     except Refused as error:
         return _refused(mount, error.reply)
-    except (OSError, nfs.Malformed) as error:
+    except (OSError, ValueError) as error:  # also names that no host can have
         return Answer(UNREACHABLE, str(error) or type(error).__name__)
 
 
@@ -161,6 +161,8 @@ def _only_a_mount(mount: Mount) -> Answer:
 
 
 def _judge(mount: Mount, status: int, *, writable: bool) -> Answer:
+    if status == nfs.LATER:
+        return Answer(UNPROVEN, f"the server says that it can answer later (error {status})")
     if status in nfs.DENIED:
         return Answer(MISSING, f"the server denies it to this host (error {status})")
     if status in nfs.MISSING:
@@ -171,7 +173,8 @@ def _judge(mount: Mount, status: int, *, writable: bool) -> Answer:
 
 
 def _ask_4(mount: Mount, timeout_s: float) -> Answer:
-    minor = int(mount.version.partition(".")[2] or 0)
+    _major, is_one, minor_version = mount.version.partition(".")
+    minor = int(minor_version or 0)
     with Connection(mount.server, mount.port or nfs.NFS_PORT, timeout_s) as server:
         server.call(nfs.NFS, 4, nfs.NULL)
         if mount.security != SYS:
@@ -179,10 +182,10 @@ def _ask_4(mount: Mount, timeout_s: float) -> Answer:
         for number in dict.fromkeys((minor, 0)):
             body = nfs.ask_compound(number, mount.export if number == 0 else "/")
             found = nfs.parse_compound(server.call(nfs.NFS, 4, nfs.COMPOUND, body))
-            if found.status == nfs.MINOR_VERSION and number == minor:
+            if found.status == nfs.MINOR_VERSION and number == minor and is_one:
                 return Answer(VERSION, f"4, without 4.{minor}")
     if found.status == nfs.MINOR_VERSION:
-        # Later versions need a session for every question.
+        # Later versions need a session for every question. A mount of any version 4 takes them.
         return Answer(UNPROVEN, "the server has no NFS 4.0, by which it could be asked for it")
     return _judge(mount, found.status, writable=found.writable)
 

@@ -38,6 +38,7 @@ _SIGNS = {"=": (0,), "!=": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": 
 CAPABILITY = re.compile(
     r"(?P<major>[0-9]{1,2})\.(?P<minor>[0-9])(?P<kind>[af]?)(?P<ptx>\+PTX)?", re.ASCII
 )
+AT, _KIND = "@", "sha256:"  # before the digest of an image; at its begin
 _LENGTH = 60  # of a quoted requirement; those of NVIDIA's images have a part for each brand
 
 
@@ -110,6 +111,28 @@ def is_same(image: Image, other: Image) -> bool:
     if one and two:
         return not one.isdisjoint(two)
     return bool(image.layers and image.layers == other.layers)
+
+
+def digest(image: Image) -> str:
+    """Return the digest of an image; without one, that of its last layer, in these words.
+
+    An image with several names has several of them.
+    """
+    if image.digests:
+        return min(image.digests, key=lambda one: _distance(one, image.name)).rpartition(AT)[2]
+    return f"layer {image.layers[-1][len(_KIND) :]}" if image.layers else "no layers"
+
+
+def _distance(name: str, other: str) -> tuple[bool, bool]:
+    """Tell whether the digests and the repositories of two names differ."""
+    has_other_digest = not other.endswith(name.rpartition(AT)[2])
+    return has_other_digest, _repository(name) != _repository(other)
+
+
+def _repository(name: str) -> str:
+    """Return the name of an image without its tag and digest, as Docker shortens it."""
+    folder, slash, last = name.partition(AT)[0].rpartition("/")
+    return re.sub(r"^docker\.io/(library/)?", "", f"{folder}{slash}{last.partition(':')[0]}")
 
 
 def _of_driver(image: Image, machine: Machine) -> Iterator[str]:

@@ -34,6 +34,7 @@ OK = 0
 DENIED = (1, 13, 10016)  # no permission; no access; another kind of security
 MISSING = (2, 20, 10006)  # no such name; no folder; no such export
 MINOR_VERSION = 10021
+LATER = 10008  # the server is busy with something, such as a file that is on a tape
 
 
 class Malformed(ValueError):

@@ -31,10 +31,26 @@ _SPECIFY = (
     "write the CDI specifications again with `systemctl restart nvidia-cdi-refresh.service`, and "
     "delete the device plugin's pod there"
 )
+# On a host without Kubernetes.
+_WITHOUT_PODS = (
+    ("delete the device plugin's pod", "restart Docker"),
+    ("drain the node", "stop the containers"),
+    ("where pods get", "where containers get"),
+    ("the pod", "the container"),
+)
 
 
 def on_node(error: CudaError, node: Node, smoke: SmokeRow, uuids: Sequence[str]) -> CudaError:
     """Return the error with its cause on this node. `uuids` are the GPUs that have it."""
+    found = _on_node(error, node, smoke, uuids)
+    if smoke.get("without_pod"):
+        for words, instead in _WITHOUT_PODS:
+            cause, remedy = (text.replace(words, instead) for text in (found.cause, found.remedy))
+            found = found._replace(cause=cause, remedy=remedy)
+    return found
+
+
+def _on_node(error: CudaError, node: Node, smoke: SmokeRow, uuids: Sequence[str]) -> CudaError:
     if error.number == 35:
         return _of_library(error, node, smoke)
     if error.number == 46:

@@ -101,6 +101,7 @@ class SmokeRow(_SmokeRow, total=False):
     exchange: Exchange | None
     claims: Mapping[str, str]  # namespace/name of the holders, by their UID
     shared: bool  # the pod asked for a share, so it did not see every GPU
+    without_pod: bool  # Docker ran the program, without Kubernetes
 
 
 class SeenLayer(TypedDict):

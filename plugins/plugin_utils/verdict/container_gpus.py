@@ -23,19 +23,32 @@ _BUSY = "CONTAINER_GPUS_BUSY"
 
 
 def compare(name: str, node: Node, proof: Proof) -> list[dict[str, str]]:
-    """Compare the GPUs of a container with those of the host, less those that MIG splits."""
+    """Compare the GPUs of a container with those of the host.
+
+    Of those that MIG splits, it has the parts: at least as many as are known.
+    """
     seen = [one.uuid for one in proof.results]
     uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
-    whole = _whole(node, seen)
+    whole, least = _whole(node, proof), _parts(node, proof)
+    parts = sum(uuid.startswith(_PART) for uuid in seen)
     missing = [uuid or "a GPU without UUID" for uuid in whole if uuid not in seen]
     others = [uuid for uuid in seen if uuid not in uuids and not uuid.startswith(_PART)]
-    if not missing and not others:
+    has_none = bool(uuids) and not seen
+    if not missing and not others and not has_none and parts >= least:
         return []
     texts = [f"not {', '.join(missing)}"] if missing else []
     texts += [f"but {', '.join(others)}, which the host does not have"] if others else []
-    texts += ["GPUs that MIG splits are not counted"] if len(whole) < len(uuids) else []
+    if parts < least:
+        texts.append(f"{parts} of {least} parts of those that MIG splits")
+    elif len(whole) < len(uuids) and not least:
+        texts.append(f"{'no part of those' if has_none else 'not counted: those'} that MIG splits")
     texts += [quote(proof.trouble)] if proof.trouble else []
-    numbers = {"found": len(whole) - len(missing), "expected": len(whole)}
+    expected = len(whole) + least
+    numbers = {
+        "found": len(whole) - len(missing) + min(parts, least),
+        "expected": max(expected, len(uuids)) if has_none else expected,
+        "what": "GPUs or their parts" if least else "GPUs",
+    }
     return [finding("CONTAINER_GPUS_DIFFER", name, **numbers, evidence="; ".join(texts))]
 
 
@@ -43,10 +56,10 @@ def count(node: Node, proof: Proof) -> int:
     """Return on how many GPUs, or parts of GPUs, the image had to compute."""
     seen = [one.uuid for one in proof.results]
     uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
-    whole = _whole(node, seen)
+    whole = _whole(node, proof)
     split = [uuid for uuid in uuids if uuid not in whole]
-    parts = [uuid for uuid in seen if uuid.startswith(_PART) or uuid in split]
-    return max(len(whole) + len(parts), len(uuids))
+    parts = sum(uuid.startswith(_PART) or uuid in split for uuid in seen)
+    return max(len(whole) + max(parts, _parts(node, proof)), len(uuids))
 
 
 def in_use(node: Node, proof: Proof, users: Users) -> tuple[Proof, list[Result]]:
@@ -89,13 +102,22 @@ def _users(node: Node, uuid: str, users: Users) -> Sequence[str]:
     return [text for one in (uuid, *split) for text in users.get(one, ())]
 
 
-def _whole(node: Node, seen: Sequence[str]) -> list[str | None]:
+def _whole(node: Node, proof: Proof) -> list[str | None]:
     """Return the UUIDs of the GPUs that a container must have as they are.
 
     Of a GPU in MIG mode, it has the parts. They have UUIDs of their own, which do not tell whose
-    parts they are. Where there are parts, a GPU that reports no mode may be the one.
+    parts they are. Where there are parts, a GPU that reports no mode may be the one. A container
+    for each GPU has whatever is of this GPU.
     """
-    modes = {gpu["uuid"]: gpu["mig"] for gpu in node["health"]["gpus"]}
-    unknown = _SPLIT if any(uuid.startswith(_PART) for uuid in seen) else None
     uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
+    if proof.by_uuid:
+        return uuids
+    modes = {gpu["uuid"]: gpu["mig"] for gpu in node["health"]["gpus"]}
+    unknown = _SPLIT if any(one.uuid.startswith(_PART) for one in proof.results) else None
     return [uuid for uuid in uuids if modes.get(uuid, unknown) != _SPLIT]
+
+
+def _parts(node: Node, proof: Proof) -> int:
+    """Return how many parts of GPUs a container must have, as far as the host reports them."""
+    split = [gpu for gpu in node["health"]["gpus"] if gpu["mig"] == _SPLIT]
+    return 0 if proof.by_uuid else sum(len(gpu["mig_instances"] or ()) for gpu in split)

@@ -110,6 +110,7 @@ def judge(
             users = pulled.users if pulled else {}
             own = _judge_proof(one.host.name, node, wanted, proof, users, base["findings"])
             is_busy = container_gpus.is_busy(own, proof)
+            own += _judge_pull(one.host.name, pulled)
         elif not own and not base["left_out"] and not check_mode:
             is_silent = node is not None and not node["engines"]["docker"]["answers"]
             error = "Docker does not answer" if is_silent else "the connection was lost before"
@@ -173,9 +174,23 @@ def _judge_image(
     # An image for another architecture has other layers.
     is_other = [one.code for one in misfits] == [image_needs.ARCHITECTURE]
     if pulled.image and reference and not is_other and not image_needs.is_same(image, reference):
-        digests = {"found": _digest(image), "expected": _digest(reference)}
+        digests = {"found": image_needs.digest(image), "expected": image_needs.digest(reference)}
         found.append(finding("IMAGE_DIFFERS", name, image=wanted.image, other=first, **digests))
     return found
+
+
+def _judge_pull(name: str, pulled: Pulled | None) -> list[dict[str, str]]:
+    """Judge a pull that failed where the image is there.
+
+    Without a digest, it was loaded from a file. With one it can be, because a Docker that stores
+    images as containerd does has a digest of every image: so it is no failure.
+    """
+    if not pulled or not pulled.failure or not pulled.image or not pulled.image.digests:
+        return []
+    if image_needs.AT in pulled.image.name:
+        return []
+    evidence = {"digest": image_needs.digest(pulled.image), "error": quote(pulled.failure)}
+    return [finding("IMAGE_NOT_PULLED", name, image=pulled.image.name, **evidence)]
 
 
 def _machine(node: Node, pulled: Pulled) -> Machine:
@@ -252,6 +267,7 @@ def _smoke(wanted: Wanted, proof: Proof) -> SmokeRow:
         "level": "compute",
         "image": wanted.image,
         "results": [{"uuid": one.uuid, "ok": one.ok, "error": one.error} for one in proof.results],
+        "without_pod": True,
     }
 
 
@@ -263,7 +279,7 @@ def _row(node: Node | None, pulled: Pulled | None, proof: Proof | None) -> dict[
         cells["cuda"] = node["health"]["cuda_version"] or ""
         cells["engine"] = node["engines"]["docker"]["server_version"] or ""
     if pulled and pulled.image:
-        cells["digest"] = _digest(pulled.image)[:_DIGEST]
+        cells["digest"] = image_needs.digest(pulled.image)[:_DIGEST]
     if proof is not None:
         cells["driver"] = proof.driver or cells["driver"]
         cells["cuda"] = proof.cuda or cells["cuda"]
@@ -271,10 +287,3 @@ def _row(node: Node | None, pulled: Pulled | None, proof: Proof | None) -> dict[
         gpus = container_gpus.count(node, proof) if node else len(proof.results)
         cells["computed"] = f"{computed}/{gpus}"
     return cells
-
-
-def _digest(image: Image) -> str:
-    """Return the digest of an image; without one, that of its last layer, in these words."""
-    if image.digests:
-        return image.digests[0].rpartition("@")[2]
-    return f"layer {image.layers[-1].removeprefix('sha256:')}" if image.layers else "no layers"

@@ -63,6 +63,21 @@ def test_mount_that_a_program_uses_stays_with_its_automount(take_back, tmp_path:
     assert (tmp_path / "calls").read_text().splitlines() == ["stop data.mount"]
 
 
+def test_unit_with_lines_of_the_admin_keeps_them(take_back, tmp_path: Path) -> None:
+    """A unit of ours goes at once: an empty file would be one that nobody owns."""
+    whole, mixed = tmp_path / "old.mount", tmp_path / "old.automount"
+    marks = (f"# {mark} managed by Ansible, role metal.gpu.nfs_mounts" for mark in ("BEGIN", "END"))
+    block = "\n[Automount]\n".join(marks)
+    whole.write_text(f"{block}\n")
+    mixed.write_text(f"{block}\n# mine\n")
+    units = {str(path): ["[Automount]"] for path in (whole, mixed)}
+    found = take_back(units=units, mixed=[str(mixed)])
+    assert found.code == 0, found.output
+    assert not whole.exists()
+    assert mixed.read_text() == "# mine\n"
+    assert (tmp_path / "calls").read_text().splitlines()[-1] == "daemon-reload"
+
+
 def test_mount_that_containers_keep_is_not_touched(take_back, tmp_path: Path) -> None:
     found = take_back(users={"/data": ["python3 (process 90) of container 1a2b3c4d5e6f"]})
     assert found.code != 0

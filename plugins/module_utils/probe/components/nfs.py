@@ -9,8 +9,9 @@ Units of other people can have passwords, so only their paths leave the node.
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
 from ansible_collections.metal.gpu.plugins.module_utils.probe.mount_users import (
     read_mount_users,
 )
@@ -22,7 +23,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import mounts
 if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
 
-ROLE = "nfs_mounts"
+ROLE, UNITS = "nfs_mounts", "nfs_units"
 FOLDER = "/etc/systemd/system"
 # All that systemd reads. Generators write units for /etc/fstab, also of paths with links.
 _UNITS = (
@@ -51,6 +52,7 @@ class Values(TypedDict):
     """What only this component reads."""
 
     units: dict[str, list[str]]
+    mixed: list[str]
     others: list[str]
     fstab: list[str]
     mounted: list[Mounted]
@@ -69,6 +71,7 @@ def _values(reading: Reading) -> Values:
     release = reading.release
     return {
         "units": ours,
+        "mixed": [path for path, lines in ours.items() if _is_mixed(files.texts[path], lines)],
         "others": [path for paths in found for path in paths if path not in ours],
         "fstab": _parse_fstab(files.read(_FSTAB) or ""),
         "mounted": _parse_mounted(files.read(_MOUNTS) or ""),
@@ -77,6 +80,18 @@ def _values(reading: Reading) -> Values:
         "kernel": _has(files, release, "kernel/fs/nfs/nfsv4.ko*", mounts.NFS),
         "automount": _has(files, release, "kernel/fs/autofs/autofs4.ko*", (mounts.AUTOFS,)),
     }
+
+
+def _commands(reading: Reading) -> dict[str, Command]:
+    names = [posixpath.basename(path) for path in cast("Values", reading.values["nfs"])["units"]]
+    shown = "--property=Id,NeedDaemonReload"
+    return {UNITS: Command(("systemctl", "show", shown, "--", *names))} if names else {}
+
+
+def _is_mixed(text: str, lines: list[str]) -> bool:
+    """Tell whether a unit has more than the lines of our block and its two marks."""
+    own = sum(bool(line.strip()) for line in lines) + 2
+    return sum(bool(line.strip()) for line in text.splitlines()) > own
 
 
 def _parse_fstab(text: str) -> list[str]:
@@ -122,4 +137,4 @@ def _has(files: NodeFiles, release: str, module: str, names: tuple[str, ...]) ->
     return not known.isdisjoint(names) or bool(files.find(f"/lib/modules/{release}/{module}"))
 
 
-PROBE = Probe(values=_values)
+PROBE = Probe(values=_values, commands=_commands)

@@ -65,12 +65,13 @@ def plan(node: Node, desired: Desired) -> PlanResult:
             source = mounted["source"]
             plan.refuse("NFS_MOUNT_DIFFERS", path=mount.path, found=source, expected=mount.what)
     stale = _stale(node, wanted)
-    for path in units.places(node["nfs"]["units"], stale):
-        if users := node["nfs"]["users"].get(path):
+    places = units.places(node["nfs"]["units"], stale)
+    for path, users in node["nfs"]["users"].items():
+        if any(units.is_at_or_below(path, place) for place in places):
             plan.refuse("NFS_MOUNT_USED", path=path, users=some(users))
     if plan.refusals:
         return plan.result()
-    _plan_stale(plan, stale)
+    _plan_stale(plan, node, stale)
     if wanted:
         _plan_mounts(plan, node, wanted)
     if desired["state"] == "absent":
@@ -106,11 +107,13 @@ def _stale(node: Node, wanted: list[Mount]) -> list[str]:
     return [path for path in node["nfs"]["units"] if path not in kept]
 
 
-def _plan_stale(plan: Plan[Data], files: list[str]) -> None:
+def _plan_stale(plan: Plan[Data], node: Node, files: list[str]) -> None:
     names = [posixpath.basename(path) for path in files]
     plan.data["stale_mounts"] = [one for one in names if one.endswith(".mount")]
     plan.data["stale_automounts"] = [one for one in names if one.endswith(".automount")]
-    plan.data["stale_files"] = files
+    # An empty file would be a unit that is masked, and no longer one of ours.
+    plan.data["stale_files"] = [path for path in files if path not in node["nfs"]["mixed"]]
+    plan.data["stale_blocks"] = [path for path in files if path in node["nfs"]["mixed"]]
     reason = f"nfs_mounts_mounts does not have {', '.join(names)}" if files else None
     plan.step(UNMOUNT, reason)
     plan.step(STOP, reason)
@@ -142,7 +145,11 @@ def _plan_mounts(plan: Plan[Data], node: Node, wanted: list[Mount]) -> None:
     plan.data["units"] = [
         {"path": path, "block": "\n".join(lines)} for path, lines in changed.items()
     ]
-    plan.step(WRITE, f"not as wanted: {', '.join(changed)}" if changed else None)
+    names = [posixpath.basename(path) for path in desired]
+    unread = [one for one in nfs["unread"] if one in names]
+    reasons = [f"not as wanted: {', '.join(changed)}"] if changed else []
+    reasons += [f"systemd has not read {', '.join(unread)} since a change"] if unread else []
+    plan.step(WRITE, "; ".join(reasons) or None)
     for mount in wanted:
         is_changed = any(path in changed for path in units.files(mount))
         if evidence := ", ".join(_differences(node, mount, is_changed=is_changed)):

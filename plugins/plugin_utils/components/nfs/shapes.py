@@ -47,4 +47,5 @@ class Data(PackageData, total=False):
     paths: list[str]  # where they mount
     stale_mounts: list[str]  # names of units to stop
     stale_automounts: list[str]
-    stale_files: list[str]
+    stale_files: list[str]  # to delete
+    stale_blocks: list[str]  # files with lines of the admin, to take our block from

@@ -8,6 +8,7 @@ Source: systemd.mount(5), systemd.automount(5), systemd-escape(1), of systemd 25
 
 from __future__ import annotations
 
+import ipaddress
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ VERSIONS = ("3", "4", "4.0", "4.1", "4.2")
 _DEFAULT_VERSION = "4.2"
 # No blanks, quotes and commas, and no sign that means something in a unit.
 _WORD = re.compile(r"[A-Za-z0-9_.:/@+=~\[\]-]+")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _OPTION = re.compile(r"[a-z0-9_]+(?:=[A-Za-z0-9_.:/@+-]+)?")
 _KEYS = ("server", "export", "path", "version", "options", "read_only", "squashed")
 _OURS = ("vers", "nfsvers", "minorversion", "ro", "rw", "defaults")  # options that follow from keys
@@ -94,7 +96,19 @@ def parse(
             found.append(_mount(item, options))
     paths = [mount.path for mount in found]
     twice = sorted({path for path in paths if paths.count(path) > 1})
-    return found, [*wrong, *((f"a list with {path} twice", "each path once") for path in twice)]
+    wrong += [(f"a list with {path} twice", "each path once") for path in twice]
+    # systemd mounts the upper one before it starts the automount of the lower one.
+    wrong += [
+        (f"a list with {path} below {other}", "no path below another")
+        for path in paths
+        for other in paths
+        if is_at_or_below(path, other) and path != other
+    ]
+    return found, wrong
+
+
+def is_at_or_below(path: str, other: str) -> bool:
+    return f"{path}/".startswith(f"{other}/")
 
 
 def _mount(item: Mapping[str, object], options: Sequence[str]) -> Mount:
@@ -118,8 +132,15 @@ def _problems(item: object, options: Sequence[str]) -> list[str]:
         value = item.get(key)
         if not isinstance(value, str) or not _WORD.fullmatch(value):
             found.append(f"{key} as a text without blanks")
-    path, export = (str(item.get(key, "")) for key in ("path", "export"))
-    if not path.startswith("/") or posixpath.normpath(path) != (path.rstrip("/") or "/"):
+    server, path, export = (str(item.get(key, "")) for key in ("server", "path", "export"))
+    if _WORD.fullmatch(server) and not _is_server(server):
+        found.append("server as a name or an address, without a port, brackets and a path")
+    # The standard keeps two slashes at the front, and so does normpath.
+    if (
+        not path.startswith("/")
+        or path.startswith("//")
+        or posixpath.normpath(path) != (path.rstrip("/") or "/")
+    ):
         found.append("path as an absolute path")
     elif path.strip("/") == "":
         found.append("path below /")
@@ -145,6 +166,13 @@ def _problems(item: object, options: Sequence[str]) -> list[str]:
             if not value.isdecimal() or int(value) > _LAST_PORT
         ]
     return found
+
+
+def _is_server(text: str) -> bool:
+    try:
+        return bool(_NAME.fullmatch(text) or ipaddress.IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def name(path: str) -> str:

@@ -29,11 +29,13 @@ case "$*" in
   *.RootFS.Layers*) echo '["sha256:1", "sha256:2"]' ;;
   *.Config.Env*) printf 'PATH=/bin\\nTOKEN=secret\\nCUDA_VERSION=12.8.1\\n' ;;
   "image inspect"*) [ -e FOLDER/image ] ;;
-  pull*) [ ! -e FOLDER/no-pull ] || { echo 'Error response from daemon: denied'; exit 1; }
+  pull*) [ ! -e FOLDER/slow ] || exec sleep 60
+    [ ! -e FOLDER/no-pull ] || { echo 'Error response from daemon: denied'; exit 1; }
     touch FOLDER/image ;;
   rm*) rm FOLDER/left 2>/dev/null || {
     echo 'Error response from daemon: No such container'; exit 1; } ;;
   run*) if [ -e FOLDER/left ]; then echo 'Conflict. The name is already in use' >&2; exit 125; fi
+    [ ! -e FOLDER/endless ] || exec sleep 60
     if [ -e FOLDER/deaf ]; then touch FOLDER/left; kill -KILL $$; fi
     if [ -e FOLDER/refused ]; then echo 'REFUSED' >&2; exit 125; fi
     while [ "$1" != --entrypoint ]; do shift; done
@@ -42,6 +44,7 @@ case "$*" in
 esac
 """
 SMI = """\
+[ ! -e FOLDER/hangs ] || exec sleep 60
 case "$*" in
   -L) printf 'GPU 0: Tesla T4 (UUID: %s)\\nGPU 1: Tesla T4 (UUID: %s)\\n' UUIDS ;;
   *compute_cap*) printf '%s, 7.5\\n%s, 7.5\\n' UUIDS ;;
@@ -58,7 +61,7 @@ esac
 def host(tmp_path: Path) -> Callable[[str], str]:
     programs = {
         "docker": DOCKER.replace("FOLDER", str(tmp_path)).replace("REFUSED", REFUSED),
-        "nvidia-smi": SMI.replace("UUIDS", " ".join(UUIDS)),
+        "nvidia-smi": SMI.replace("UUIDS", " ".join(UUIDS)).replace("FOLDER", str(tmp_path)),
         "vectorAdd": '[ "$CUDA_VISIBLE_DEVICES" != BAD ] && echo "Test PASSED"\n',
     }
     for name, text in programs.items():
@@ -137,6 +140,26 @@ def test_image_that_cannot_be_pulled(host, tmp_path) -> None:
     pulled = docker_proof.parse_pulled(BY_TAG, host(docker_proof.pull_script(BY_TAG)))
     assert pulled.image is None
     assert pulled.failure == "Error response from daemon: denied"
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_pull_that_does_not_end(host, tmp_path, is_there: bool) -> None:
+    (tmp_path / "slow").touch()
+    if is_there:
+        (tmp_path / "image").touch()
+    output = host(docker_proof.pull_script(BY_TAG, pull_limit_s=1))
+    pulled = docker_proof.parse_pulled(BY_TAG, output)
+    assert (pulled.image is not None) == is_there
+    assert pulled.failure == "docker pull was stopped after 1 s"
+
+
+def test_driver_that_does_not_answer(host, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(docker_proof, "QUERY_S", 0.2)
+    (tmp_path / "hangs").touch()
+    pulled = docker_proof.parse_pulled(BY_TAG, host(docker_proof.pull_script(BY_TAG)))
+    assert (pulled.image is not None, pulled.capabilities, pulled.users) == (True, {}, {})
+    output = host(docker_proof.run_script(BY_TAG, ["true"]))
+    assert docker_proof.parse_run(output, has_command=True).error
 
 
 def test_image_of_a_tag_that_was_loaded_from_a_file(host, tmp_path) -> None:
@@ -218,14 +241,20 @@ def test_command_of_the_admin_runs_once_for_each_gpu(host, tmp_path, command, ok
 def test_program_that_does_not_end(host) -> None:
     output = host(docker_proof.run_script(BY_TAG, ("sleep", "60"), limit_s=1))
     found = docker_proof.parse_run(output, has_command=True).results
-    assert {one.error for one in found} == {"the program was stopped (exit code 124)"}
+    assert {one.error for one in found} == {"the program was stopped after 1 s (exit code 124)"}
+
+
+def test_container_that_does_not_end(host, tmp_path) -> None:
+    (tmp_path / "endless").touch()
+    proof = docker_proof.parse_run(host(docker_proof.run_script(BY_TAG, limit_s=1)))
+    assert (proof.results, proof.error) == ((), "it was stopped after 1 s (exit code 124)")
 
 
 def test_program_that_ignores_its_end_spares_the_next_gpu(host, tmp_path) -> None:
     """The container outlives the client of Docker, with its name."""
     (tmp_path / "deaf").touch()
     proof = docker_proof.parse_run(host(docker_proof.run_script(BY_TAG, ["x"])), has_command=True)
-    words = "the program was stopped (exit code 137)"
+    words = "the program was stopped after 300 s or by the kernel (exit code 137)"
     assert [(one.uuid, one.error) for one in proof.results] == [(uuid, words) for uuid in UUIDS]
     assert proof.trouble == ""
     assert not (tmp_path / "left").exists()

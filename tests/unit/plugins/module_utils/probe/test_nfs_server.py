@@ -109,11 +109,26 @@ def test_module_asks_the_ports_of_the_mount(server) -> None:
         assert row["state"] == "ok"
 
 
-def test_server_with_sessions_only_is_unproven(server) -> None:
+@pytest.mark.parametrize(
+    ("version", "status", "state"),
+    [
+        ("4.2", nfs.MINOR_VERSION, "unproven"),  # it has sessions only
+        ("4", nfs.MINOR_VERSION, "unproven"),  # a mount takes the newest version that it has
+        ("4.0", nfs.MINOR_VERSION, "version"),
+        ("4.2", nfs.LATER, "unproven"),
+    ],
+)
+def test_server_that_refuses_the_question(server, version, status, state) -> None:
     arguments = nfs.ask_compound(0, "/rw").hex()
-    refusal = struct.pack(">4I", 0, nfs.MINOR_VERSION, 0, 0)
-    server.answers[(100003, 4, 1, arguments)] = ACCEPTED + refusal
-    assert ask(mount(server, "/rw", "4.2")).state == "unproven"
+    server.answers[(100003, 4, 1, arguments)] = ACCEPTED + struct.pack(">4I", 0, status, 0, 0)
+    assert ask(mount(server, "/rw", version)).state == state
+
+
+@pytest.mark.parametrize("name", ["nas..example", f"{'a' * 64}.example", "nas\0"])
+def test_name_that_no_server_can_have(name: str) -> None:
+    found = ask(Mount(name, "/rw"), timeout_s=2)
+    assert found.state == "unreachable"
+    assert found.evidence
 
 
 @pytest.mark.parametrize(

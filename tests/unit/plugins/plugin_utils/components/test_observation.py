@@ -250,7 +250,7 @@ def test_a_gpu_node(observe, tmp_path):
         "device_users": None,
         "nfs": {
             **{"units": {}, "others": [], "fstab": [], "mounted": [], "users": {}, "enabled": []},
-            **{"kernel": False, "automount": False},
+            **{"mixed": [], "unread": [], "kernel": False, "automount": False},
         },
         "toolkit": {
             "packages": {"nvidia-container-toolkit": "1.20.1-1"},

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_errors
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, portability
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.portability import Tried, Wanted
 from ansible_collections.metal.gpu.tests.unit.support import healthy
@@ -267,7 +268,12 @@ PARTS = [f"MIG-0b9d8c53-2d3a-5f5e-9a3c-7d1f8e6a4b2{number}" for number in range(
     ("seen", "codes", "words", "computed"),
     [
         (slice(1, 8), [], "", "9/9"),
-        (slice(1, 6), ["CONTAINER_GPUS_DIFFER"], "5 of 7 GPUs: not {6}, {7}; GPUs that", "7/9"),
+        (
+            slice(1, 6),
+            ["CONTAINER_GPUS_DIFFER"],
+            "5 of 7 GPUs: not {6}, {7}; not counted: those that MIG",
+            "7/9",
+        ),
     ],
 )
 def test_gpu_that_mig_splits_hides_no_other_one(seen, codes, words, computed) -> None:
@@ -283,6 +289,85 @@ def test_gpu_that_mig_splits_hides_no_other_one(seen, codes, words, computed) ->
     assert [one["code"] for one in found["findings"]] == codes
     assert all(words.format(*names) in one["message"] for one in found["findings"])
     assert found["container"]["computed"] == computed
+
+
+def split(instances: int | None) -> dict[str, Any]:
+    """Return a host of which MIG splits all GPUs, each into this number of parts."""
+    node = copy.deepcopy(NEW)
+    parts = None if instances is None else [{} for _number in range(instances)]
+    for gpu in node["health"]["gpus"]:
+        gpu |= {"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": parts}
+    return node
+
+
+ONE_PART = f"versions 580.1 13.0\n{PARTS[0]}\n1 ok\n\n== errors\n\n== end\nexit 0\n"
+NO_DEVICE = "! 6 No devices were found\n\n== errors\n\n== end\nexit 1\n"
+ENDLESS = "\n== errors\n\n== end\nexit 124 of at most 300 s\n"
+
+
+@pytest.mark.parametrize(
+    ("instances", "output", "code", "words", "computed"),
+    [
+        pytest.param(
+            2, NO_DEVICE, "CONTAINER_GPUS_DIFFER",
+            "has 0 of 16 GPUs or their parts: 0 of 16 parts of those that MIG splits; nvidia-smi "
+            "exited with code 6: No devices were found", "0/16",
+            id="no device",
+        ),
+        pytest.param(
+            None, NO_DEVICE, "CONTAINER_GPUS_DIFFER",
+            "has 0 of 8 GPUs: no part of those that MIG splits; nvidia-smi exited with code 6: No "
+            "devices were found", "0/8",
+            id="no device of GPUs whose parts are unknown",
+        ),
+        pytest.param(
+            2, ONE_PART, "CONTAINER_GPUS_DIFFER",
+            "has 1 of 16 GPUs or their parts: 1 of 16 parts of", "1/16", id="one part",
+        ),
+        pytest.param(2, ENDLESS, "CONTAINER_FAILED", "stopped after 300 s", "0/16", id="no end"),
+    ],
+)  # fmt: skip
+def test_gpus_that_mig_splits_prove_nothing_by_themselves(
+    instances, output, code, words, computed
+) -> None:
+    node = split(instances)
+    (found,) = portability.judge([host("one", node, pulled(node), output)], WANTED, drift=False)
+    assert [one["code"] for one in found["findings"]] == [code]
+    assert words in found["findings"][0]["message"]
+    assert found["container"]["computed"] == computed
+
+
+def test_parts_beside_a_whole_gpu_are_counted() -> None:
+    node = split(2)
+    node["health"]["gpus"][7] |= {"mig": "Disabled", "mig_pending": "Disabled", "mig_instances": []}
+    (found,) = portability.judge([host("one", node, pulled(node), ONE_PART)], WANTED, drift=False)
+    assert (
+        f"has 1 of 15 GPUs or their parts: not {uuids(node)[7]}; 1 of 14 parts"
+        in (found["findings"][0]["message"])
+    )
+
+
+def ran_by_uuid(node: dict[str, Any], refused: int) -> str:
+    """Return what the containers of single GPUs print. Docker refuses the first of them."""
+    ends = ["docker: Error response from daemon: no\n== end\nexit 125", "\n== end\nexit 0"]
+    return "".join(
+        f"== gpu {uuid}\n\n== errors\n{ends[number >= refused]} of at most 300 s\n"
+        for number, uuid in enumerate(uuids(node))
+    )
+
+
+@pytest.mark.parametrize("node", [NEW, split(2), split(None)])
+@pytest.mark.parametrize("refused", [0, 7, 8])
+def test_program_that_docker_does_not_start_on_each_gpu(node, refused: int) -> None:
+    """The program runs with each GPU by its UUID, also if MIG splits it."""
+    one = host("one", node, pulled(node), ran_by_uuid(node, refused))
+    (found,) = portability.judge([one], WANTED._replace(has_command=True), drift=False)
+    codes = {0: [], 7: ["CONTAINER_GPUS_DIFFER"], 8: ["CONTAINER_FAILED"]}[refused]
+    assert [one["code"] for one in found["findings"]] == codes
+    assert found["container"]["computed"] == f"{8 - refused}/8"
+    words = {0: "", 7: "has 1 of 8 GPUs: not GPU-", 8: "Error response from daemon: no"}[refused]
+    assert all(words in one["message"] for one in found["findings"])
+    assert all("Error response from daemon: no" in one["message"] for one in found["findings"])
 
 
 def test_gpus_without_a_report_may_be_split() -> None:
@@ -335,6 +420,55 @@ def test_check_mode_knows_images_by_their_names_and_what_the_admin_says() -> Non
 def test_check_mode_starts_nothing_and_finds_nothing() -> None:
     (found,) = portability.judge([host("one", NEW, None)], WANTED, drift=False, check_mode=True)
     assert found["ok"]
+
+
+OFFLINE = "Error response from daemon: dial tcp 10.0.0.1:443: connect: connection refused"
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "codes"),
+    [
+        pytest.param(NAME, pulled(NEW), ["IMAGE_NOT_PULLED"], id="an older one may be there"),
+        pytest.param(f"app@{DIGEST}", pulled(NEW), [], id="by digest"),
+        pytest.param(
+            NAME, pulled(NEW).replace(f'["app@{DIGEST}"]', "null"), [], id="loaded from a file"
+        ),
+    ],
+)
+def test_pull_that_fails_where_an_image_is_there(name: str, first: str, codes: list[str]) -> None:
+    one = host("one", NEW, f"== failure\n{OFFLINE}\n{first}", ran(NEW))
+    (found,) = portability.judge([one], WANTED._replace(image=name), drift=False)
+    assert [one["code"] for one in found["findings"]] == codes
+    assert all(DIGEST in one["message"] for one in found["findings"])
+    assert all("connection refused" in one["message"] for one in found["findings"])
+    assert (found["ok"], found["container"]["computed"]) == (True, "8/8")
+
+
+@pytest.mark.parametrize(
+    ("name", "digests"),
+    [
+        (NAME, [f"docker.io/other/app@{OTHER}", f"registry.example/app@{DIGEST}"]),
+        ("registry.example:5000/app", [f"app@{OTHER}", f"registry.example:5000/app@{DIGEST}"]),
+        ("docker.io/library/app:1", [f"registry.example/app@{OTHER}", f"app@{DIGEST}"]),
+        (f"app:1@{DIGEST}", [f"app@{OTHER}", f"app@{DIGEST}"]),
+        (NAME, [f"other@{DIGEST}"]),
+    ],
+)
+def test_digest_of_the_table_is_that_of_the_name(name: str, digests: list[str]) -> None:
+    first = pulled(NEW).replace(f'["app@{DIGEST}"]', json.dumps(digests))
+    one = host("one", NEW, first, ran(NEW))
+    (found,) = portability.judge([one], WANTED._replace(image=name), drift=False)
+    assert found["container"]["digest"] == DIGEST[:19]
+
+
+@pytest.mark.parametrize("error", cuda_errors.ERRORS.values(), ids=lambda one: str(one.number))
+def test_words_about_errors_are_those_of_a_host_without_pods(error) -> None:
+    output = ran(NEW, f"1 Failed (error code {error.words})!")
+    (found,) = portability.judge([host("one", NEW, pulled(NEW), output)], WANTED, drift=False)
+    assert found["findings"]
+    for one in found["findings"]:
+        assert "pod" not in f"{one['message']} {one['remedy']}"
+        assert "drain" not in one["remedy"]
 
 
 def test_host_that_cannot_be_observed_has_its_reason_only() -> None:

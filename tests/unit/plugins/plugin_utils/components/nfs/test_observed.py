@@ -15,10 +15,13 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import (
     Reading,
     Request,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs.observed import observe
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.tests.unit.plugins.module_utils.read.test_mounts import (
     HOST,
     container,
 )
+from ansible_collections.metal.gpu.tests.unit.support import healthy
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
 
 FOLDER = "/etc/systemd/system"
@@ -49,19 +52,23 @@ TEXTS = {
 }
 
 
-def values(folder: Path, **texts: str) -> dict[str, Any]:
+def read(folder: Path, **texts: str) -> Reading:
     plant(folder, {**TEXTS, **texts})
     node = Node(folder, lambda *_: (0, "", ""), lambda _name: None)
     files = NodeFiles(folder)
     files.read("/proc/sys/kernel/osrelease")
-    reading = Reading(node, Request(), {}, {}, files, NodeFiles(folder))
-    return dict(nfs.PROBE.values(reading))
+    return Reading(node, Request(), {}, {}, files, NodeFiles(folder))
+
+
+def values(folder: Path, **texts: str) -> dict[str, Any]:
+    return dict(nfs.PROBE.values(read(folder, **texts)))
 
 
 def test_what_is_read(tmp_path: Path) -> None:
     found = values(tmp_path)
     assert found == {
         "units": {f"{FOLDER}/data.mount": ["[Mount]", "Where=/data"]},
+        "mixed": [],
         "others": [f"{FOLDER}/secret.mount", "/usr/lib/systemd/system/tmp.mount"],
         "fstab": ["/", "/my files"],
         "mounted": [
@@ -101,6 +108,27 @@ def test_units_of_others_are_found_wherever_systemd_reads_them(tmp_path, folder)
 )
 def test_paths_of_fstab_are_those_that_the_kernel_has(tmp_path, line, path) -> None:
     assert values(tmp_path, **{"/etc/fstab": f"{line}\n"})["fstab"] == [path]
+
+
+@pytest.mark.parametrize("more", ["[Mount]\nLazyUnmount=yes\n", "# mine\n"])
+def test_units_with_lines_of_the_admin_beside_ours(tmp_path: Path, more: str) -> None:
+    path = f"{FOLDER}/data.mount"
+    assert values(tmp_path, **{path: f"{BLOCK}{more}"})["mixed"] == [path]
+    assert values(tmp_path, **{path: f"\n{BLOCK}\n"})["mixed"] == []
+
+
+def test_systemd_is_asked_whether_it_has_read_our_units(tmp_path: Path) -> None:
+    reading = read(tmp_path)
+    reading = reading._replace(values={"nfs": nfs.PROBE.values(reading)})
+    (command,) = nfs.PROBE.commands(reading).values()
+    assert command.argv[-2:] == ("--", "data.mount")
+    nothing = reading._replace(values={"nfs": {"units": {}}})
+    assert nfs.PROBE.commands(nothing) == {}
+    shown = "Id=data.mount\nNeedDaemonReload=yes\n\nId=data.automount\nNeedDaemonReload=no\n"
+    raw = healthy.docker_node().raw
+    outputs = {**raw["outputs"], "nfs_units": {"rc": 0, "stdout": shown, "stderr": ""}}
+    assert observe(Raw({**raw, "outputs": outputs}))["nfs"]["unread"] == ["data.mount"]
+    assert observe(Raw(raw))["nfs"]["unread"] == []
 
 
 def test_who_keeps_a_mount_of_ours(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ AUTOFS = {
     **{"read_only": False, "version": ""},
 }
 NFS = {**AUTOFS, "type": "nfs4", "source": "nas.example:/srv/data", "version": "4.2"}
+SERVER = "server as a name or an address, without a port, brackets and a path"
 CLIENT = {"packages": {"nfs-common": {"version": "1:2.6.2-4", "held": False}}}
 
 
@@ -183,11 +184,21 @@ def test_one_export_in_two_forms(wanted, source) -> None:
     assert (slugs(planned), codes(planned)) == ([], [])
 
 
+def test_units_that_systemd_has_not_read_since_they_were_written() -> None:
+    """The former run ended between the two."""
+    planned = plan(observed(**READY, unread=["data.mount"]), DATA)
+    assert slugs(planned) == ["write"]
+    assert "systemd has not read data.mount" in planned["steps"][0]["reason"]
+    assert planned["data"]["units"] == []
+
+
 def test_what_is_no_longer_wanted_goes() -> None:
-    planned = plan(observed(**READY))
+    planned = plan(observed(**READY, mixed=[f"{FOLDER}/data.mount"], unread=["data.mount"]))
     assert slugs(planned) == ["unmount", "stop", "delete"]
     assert planned["data"]["stale_mounts"] == ["data.mount"]
     assert planned["data"]["stale_automounts"] == ["data.automount"]
+    assert planned["data"]["stale_files"] == [f"{FOLDER}/data.automount"]
+    assert planned["data"]["stale_blocks"] == [f"{FOLDER}/data.mount"]
 
 
 @pytest.mark.parametrize(("mounts", "state"), [([], "present"), ([DATA], "absent")])
@@ -196,6 +207,16 @@ def test_mount_that_a_container_keeps_is_not_removed(mounts, state) -> None:
     planned = plan(observed(**READY, users={"/data": users}), *mounts, state=state)
     assert (slugs(planned), codes(planned)) == ([], ["NFS_MOUNT_USED"])
     assert "(process 4) and 2 more" in planned["refusals"][0]["message"]
+
+
+def test_mount_below_a_stale_one_is_not_lost_with_it() -> None:
+    below = {**DATA, "path": "/data/models"}
+    node = observed(**{**READY, "units": written(DATA, below), "users": {"/data/models": ["x"]}})
+    planned = plan(node, below)
+    assert (slugs(planned), codes(planned)) == ([], ["NFS_MOUNT_USED"])
+    assert "the NFS mount at /data/models" in planned["refusals"][0]["message"]
+    assert slugs(plan(node, DATA)) == []
+    assert codes(plan(observed(**READY, users={"/data-2": ["x"]}))) == []
 
 
 def test_mount_that_stays_may_be_used() -> None:
@@ -267,10 +288,15 @@ def test_path_below_a_map_of_autofs_is_refused() -> None:
         ("nas:/srv", "a mapping with server, export and path"),
         ({**DATA, "path": "data"}, "path as an absolute path"),
         ({**DATA, "path": "/a/../b"}, "path as an absolute path"),
+        ({**DATA, "path": "//data"}, "path as an absolute path"),
         ({**DATA, "path": "/"}, "path below /"),
         ({**DATA, "export": "data"}, "export as an absolute path of the server"),
         ({**DATA, "server": "nas example"}, "server as a text without blanks"),
         ({**DATA, "server": "nas\nOptions=x"}, "server as a text without blanks"),
+        ({**DATA, "server": "[fd00::1]"}, SERVER),
+        ({**DATA, "server": "nas.example:/srv"}, SERVER),
+        ({**DATA, "server": "nas.example:2049"}, SERVER),
+        ({**DATA, "server": "fd00::1::2"}, SERVER),
         ({**DATA, "path": "/a%n"}, "path as a text without blanks"),
         ({**DATA, "version": 4.2}, "version as one of 3, 4, 4.0, 4.1, 4.2, in quotes"),
         ({**DATA, "read_only": "yes"}, "read_only as true or false"),
@@ -288,6 +314,16 @@ def test_wrong_mount_is_named(item, expected) -> None:
     assert {*codes(planned)} == {"VARIABLE_INVALID"}
     texts = " ".join(one["message"] for one in planned["refusals"])
     assert f"nfs_mounts_mounts is wrong in item 2, expected {expected}" in texts
+
+
+def test_path_below_another_one() -> None:
+    """systemd mounts the upper one before the automount of the lower one starts."""
+    items = [{**DATA, "path": f"/data{more}"} for more in ("/models", "", "-2", "/models/new")]
+    texts = [one["message"] for one in plan(VIRGIN, *items)["refusals"]]
+    assert len(texts) == 3
+    for text, place in zip(texts, ("models", "models/new", "models/new"), strict=True):
+        assert f"a list with /data/{place} below /data" in text
+        assert "expected no path below another" in text
 
 
 def test_path_twice() -> None:
