@@ -58,7 +58,7 @@ _FUNCTIONS_OF_APT = """\
 # apt-mirror leaves out this file of a repository without suites, and not all have it: curl ends
 # with 22 if the server answers with an error.
 fetch_in_release() { fetch "$1/InRelease" || { [ $? -eq 22 ] && rm -f "$1/InRelease"; }; }
-# Checks that the folder FOLDER of Release is one that apt accepts.
+# Checks that FOLDER has a signature that apt looks for.
 check_signature() {
   [ -s "$1/InRelease" ] || { [ -s "$1/Release" ] && [ -s "$1/Release.gpg" ]; } ||
     lack "$1 has neither InRelease, nor Release with Release.gpg."
