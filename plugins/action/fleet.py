@@ -25,6 +25,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import (
     fleet,
     former,
     mirror,
+    mirror_script,
     portability,
     report_file,
 )
@@ -141,7 +142,7 @@ class ActionModule(ActionBase):
             )
         registry = options["registry"] or urlsplit(options["mirror"]).netloc or options["mirror"]
         listing = mirror.collect(rows, options["mirror"], registry)
-        commands = mirror.commands(listing, registry)
+        commands = mirror_script.commands(listing, registry)
         return {
             "downloads": mirror.describe(listing),
             "commands": commands,

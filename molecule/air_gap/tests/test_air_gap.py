@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -134,13 +136,37 @@ def test_script_can_run_again(gap, internet):
     assert result.returncode == 0, result.stdout
 
 
-def test_script_fails_if_a_package_is_damaged(gap, internet):
-    (deb, *_others) = sorted(gap.folder.glob("mirror/**/libcuda1_*.deb"))
+@contextmanager
+def damaged(gap: AirGap, name: str) -> Iterator[Path]:
+    """Change a byte of a package. apt-mirror does not fetch a file of the same size again."""
+    (deb, *_others) = sorted(gap.folder.glob(f"mirror/**/{name}_*.deb"))
     content = deb.read_bytes()
     deb.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     try:
-        result = gap.run("tail -n 1 fill-mirror.sh | sh", gap.folder)
+        yield deb
     finally:
         deb.write_bytes(content)
+
+
+def test_script_fails_if_a_package_of_the_list_is_damaged(gap, internet):
+    with damaged(gap, "nvidia-driver-cuda") as deb:
+        result = gap.fill(gap.folder)
     assert result.returncode != 0
     assert f"{deb.name}: FAILED" in result.stdout
+    assert "nvidia-driver-cuda is damaged or missing: remove its file" in result.stdout
+
+
+def test_script_names_other_packages_that_are_damaged(gap, internet):
+    """NVIDIA's lists name packages that its server does not have."""
+    with damaged(gap, "libcuda1") as deb:
+        result = gap.fill(gap.folder)
+    assert result.returncode == 0, result.stdout
+    assert f"{deb.name}: FAILED" in result.stdout
+
+
+def test_mirror_of_the_toolkit_has_the_only_signature_that_nvidia_publishes(laboratory, gap):
+    """apt-mirror does not fetch InRelease of a repository without suites."""
+    url = urlsplit(laboratory.facts["mirror"]["repositories"]["toolkit"]["url"])
+    folder = gap.folder / "mirror" / str(url.hostname) / url.path.strip("/")
+    names = {path.name for path in folder.iterdir() if path.suffix != ".deb"}
+    assert names == {"InRelease", "Packages", "Packages.xz"}

@@ -1,18 +1,17 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What will the hosts of an inventory fetch, and how does a mirror get it? No function does I/O.
+"""What will the hosts of an inventory fetch? No function does I/O.
 
 The plans of the roles say it: their steps are what a run would carry out. A host that has
 everything fetches nothing. Images are those that the variables name.
 
 A mirror has each address below its host and its path, as apt-mirror does it. So what a variable has
-to be follows from the address.
+to be follows from the address. mirror_script.py has the commands that fill the mirror.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -23,11 +22,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import METADATA, REDHAT
 
 Key = TypeVar("Key")
 
-_FOLDER = "mirror"  # where the commands put files
 ENGINE = "metal_gpu_engine"
 _RUNFILE, _CRI_DOCKERD = "nvidia_driver_runfile_url", "docker_ce_cri_dockerd_url"
 # Steps that need the repository of a role.
@@ -64,6 +62,7 @@ class Repository(NamedTuple):
     suite: str  # "/" for a flat one; empty for dnf
     components: str
     family: str
+    signs: str = METADATA
 
 
 class File(NamedTuple):
@@ -110,7 +109,7 @@ def collect(hosts: Iterable[Host], mirror: str, registry: str) -> Listing:
                 own[variable] = _at(mirror, file.url)
         for variable, image in host.images.items():
             _note(images, image, host)
-            name = f"{registry}/{_full(image)}"
+            name = f"{registry}/{full_name(image)}"
             if variable == _PLUGIN and host.values.get(_PLUGIN) != image:
                 name = name.rpartition(":")[0]  # its tag is another variable
             shared.setdefault(variable, set()).add(name)
@@ -146,7 +145,7 @@ def images(values: Mapping[str, str], node: Node, engine: str | None) -> dict[st
     if not node["kubelet"]["installed"] and engine == engines.DOCKER:
         return {_DOCKER: values[_DOCKER]}
     plugin, level = values[_PLUGIN], values[_LEVEL]
-    tagged = plugin if _is_tagged(plugin) else f"{plugin}:{values['device_plugin_version']}"
+    tagged = plugin if is_tagged(plugin) else f"{plugin}:{values['device_plugin_version']}"
     found = {_PLUGIN: tagged}
     if level != "list":
         driver = node["nvml"]["driver_version"] or node["driver"]["module_version"]
@@ -158,7 +157,7 @@ def images(values: Mapping[str, str], node: Node, engine: str | None) -> dict[st
     return found
 
 
-def _is_tagged(image: str) -> bool:
+def is_tagged(image: str) -> bool:
     return "@" in image or ":" in image.rpartition("/")[2]
 
 
@@ -192,115 +191,20 @@ def describe(listing: Listing) -> dict[str, Any]:
     }
 
 
-def commands(listing: Listing, registry: str) -> list[str]:
-    """Return the lines of a shell script that fills a mirror, on a machine with the internet."""
-    lines = ["#!/bin/sh", "set -eu", f"mkdir -p {_FOLDER}"]
-    debian = [one for one in listing.repositories if one.family != REDHAT]
-    if debian:
-        lines += [
-            "# apt-mirror needs base_path/{mirror,skel,var}; it takes the whole repositories.",
-            f"mkdir -p apt/skel apt/var && ln -sfn ../{_FOLDER} apt/mirror",
-            *_links_of_ports(debian),
-            ": > apt-mirror.list; chmod 600 apt-mirror.list  # addresses may have passwords",
-            "cat > apt-mirror.list <<'END'",
-            "set base_path __BASE__",
-            "set run_postmirror 0",
-            *(f"deb-amd64 {' '.join(_apt(one))}" for one in debian),
-            "END",
-            'sed -i "s|__BASE__|$PWD/apt|" apt-mirror.list',
-            "apt-mirror apt-mirror.list",
-        ]
-    for one in listing.repositories:
-        if one.family == REDHAT:
-            target = f"{_FOLDER}/{_place(one.url)}"
-            name = _place(one.url).strip("/").replace("/", "-")
-            lines.append(
-                f"dnf reposync --repofrompath={shlex.quote(f'{name},{one.url}')} --repoid={name} "
-                f"--download-metadata --norepopath --download-path={target}"
-            )
-    for file in listing.files:
-        target = shlex.quote(f"{_FOLDER}/{_place(file.url)}")
-        lines.append(
-            f"curl --fail --location --create-dirs --output {target} {shlex.quote(file.url)}"
-        )
-        if file.sha256:
-            lines.append(f"echo {file.sha256}'  '{target} | sha256sum --check")
-        if file.fingerprint:
-            lines.append(
-                f"gpg --show-keys --with-colons {target} | grep -q '^fpr:.*:{file.fingerprint}:'"
-            )
-    for image in listing.images:
-        source, target = shlex.quote(_source_image(image)), shlex.quote(_image(image, registry))
-        lines.append(f"skopeo copy --all --preserve-digests {source} {target}")
-    indices = [path for one in debian for path in _indices(one)]
-    if indices:
-        lines += [
-            "# apt-mirror also succeeds without what it could not fetch.",
-            f"ls {' '.join(shlex.quote(f'{_FOLDER}/{path}') for path in indices)} > /dev/null",
-            f"(cd {_FOLDER} && sha256sum --check --quiet ../apt/var/SHA256)",
-        ]
-    return lines
-
-
-def _links_of_ports(repositories: Iterable[Repository]) -> Iterator[str]:
-    """Yield commands for addresses with a port: wget writes it into the path, apt-mirror does not.
-
-    So apt-mirror finds nothing of what wget fetched.
-    """
-    found = {urlsplit(one.url) for one in repositories}
-    for host, port in sorted({(one.hostname or "", one.port) for one in found if one.port}):
-        for folder in ("apt/skel", _FOLDER):
-            place = shlex.quote(f"{folder}/{host}")
-            yield f"mkdir -p {place} && ln -sfn {shlex.quote(host)} {place}:{port}"
-
-
-def _indices(one: Repository) -> Iterator[str]:
-    """Yield where a mirror has the lists of packages of a repository."""
-    place = _place(one.url).rstrip("/")
-    if one.suite == "/":
-        yield f"{place}/Packages"
-    for component in one.components.split():
-        yield f"{place}/dists/{one.suite}/{component}/binary-amd64/Packages"
-
-
-def _apt(one: Repository) -> Iterator[str]:
-    yield one.url.rstrip("/") if one.suite == "/" else one.url
-    yield one.suite
-    if one.components:
-        yield one.components
-
-
-def _full(name: str) -> str:
+def full_name(name: str) -> str:
     """Return the name of an image with its registry."""
     host, slash, _rest = name.partition("/")
     named = slash and ("." in host or ":" in host or host == "localhost")
     return name if named else f"docker.io/{name if slash else f'library/{name}'}"
 
 
-def _source_image(name: str) -> str:
-    """Return an image as skopeo takes it: it refuses names with tag and digest."""
-    bare, at, digest = name.partition("@")
-    if at and _is_tagged(bare):
-        bare = bare.rpartition(":")[0]
-    return f"docker://{bare}{at}{digest}"
-
-
-def _image(name: str, registry: str) -> str:
-    """Return where an image goes: below its own name, by its tag, or by its digest."""
-    bare, at, digest = _full(name).partition("@")
-    if at:
-        # skopeo pushes to a tag. A pull by the digest finds it, whatever the tag is.
-        bare = bare if _is_tagged(bare) else f"{bare}:{digest.partition(':')[2][:12]}"
-    return f"docker://{registry}/{bare}"
-
-
-def _place(url: str) -> str:
+def place_of(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.hostname or ''}{parts.path}"
 
 
 def _at(mirror: str, url: str) -> str:
-    return f"{mirror.rstrip('/')}/{_place(url)}"
+    return f"{mirror.rstrip('/')}/{place_of(url)}"
 
 
 def _slugs(plan: Mapping[str, Any]) -> set[str]:
@@ -313,7 +217,8 @@ def _source(plan: Mapping[str, Any], family: str) -> Repository | None:
     # What is signed as the admin's own source of the same archive is that archive.
     if not found.get("url") or found.get("signed_by") or not _slugs(plan) & _OF_REPOSITORY:
         return None
-    return Repository(found["url"], found["suite"], found["components"], family)
+    url, suite, components = found["url"], found["suite"], found["components"]
+    return Repository(url, suite, components, family, found["signs"])
 
 
 def _packages(plan: Mapping[str, Any]) -> Iterator[str]:

@@ -5,34 +5,28 @@
 
 Here are the repositories for apt, and those for dnf in rpm_mirror.
 
-`publish` turns the packages of `metal_lab.packages` into repositories, `serve` serves them:
-`python -m metal_lab.mirror DIRECTORY ADDRESS PORT`. The access log goes to standard error.
+`publish` turns the packages of `metal_lab.packages` into repositories. mirror_server serves them.
 
 Source: https://wiki.debian.org/DebianRepository/Format
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import hashlib
-import io
+import lzma
 import os
 import shutil
-import signal
-import socketserver
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, NamedTuple
+from typing import NamedTuple
 
-from metal_lab import debian_driver, rpm_mirror, ubuntu
+from metal_lab import debian_driver, records, rpm_mirror, ubuntu
 from metal_lab.keys import KEY_NAME, gpg_of, only_fingerprint
 from metal_lab.versions import CRI_DOCKERD, CRIO_MINOR, KUBERNETES_MINOR
 
@@ -40,6 +34,13 @@ from metal_lab.versions import CRI_DOCKERD, CRIO_MINOR, KUBERNETES_MINOR
 FILES = {"cri-dockerd": f"Mirantis/cri-dockerd/releases/download/v{CRI_DOCKERD}"}
 
 EMPTY = "nothing"  # a pool
+# The index of a repository about which the records say nothing.
+ALL_FILES = ("InRelease", "Release", "Release.gpg", "Packages", "Packages.gz")
+_PACKAGES: Mapping[str, Callable[[bytes], bytes]] = {
+    "Packages": bytes,
+    "Packages.gz": partial(gzip.compress, mtime=0),
+    "Packages.xz": lzma.compress,
+}
 
 # The pool of the .run files, and NVIDIA's folder of them, which has one for each version.
 RUN_FILES, RUN_FILES_PLACE = "run-files", "tesla"
@@ -55,6 +56,13 @@ class Repository(NamedTuple):
     suite: str = ""  # empty: a flat repository, without suites and components
     components: tuple[str, ...] = ("stable",)  # with several, each has a pool POOL/COMPONENT
     origin: str = KEY_NAME
+    of: str = ""  # the vendor's repository in the records
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the files of the index, of those that apt knows."""
+        rows = records.about((self.of,), "index")
+        return tuple(name for row in rows for name in records.values(row)) or ALL_FILES
 
     @property
     def folder(self) -> str:
@@ -86,7 +94,9 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
         ),
         *(
             Repository(
-                f"nvidia-{os}", pool, f"nvidia/{os}/x86_64", f"nvidia/{os}/x86_64/{nvidia_key}"
+                *(f"nvidia-{os}", pool, f"nvidia/{os}/x86_64"),
+                f"nvidia/{os}/x86_64/{nvidia_key}",
+                of=os,
             )
             for pool, systems in (
                 ("nvidia", ("debian12", "debian13")),
@@ -94,7 +104,9 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
             )
             for os in systems
         ),
-        Repository("toolkit", "toolkit", "toolkit/stable/deb/amd64", "toolkit/gpgkey"),
+        Repository(
+            "toolkit", "toolkit", "toolkit/stable/deb/amd64", "toolkit/gpgkey", of="toolkit-deb"
+        ),
         Repository("kubernetes", "kubernetes", core, f"{core}/Release.key"),
         Repository("cri-o", "cri-o", stream, f"{stream}/Release.key"),
         Repository("debian", "debian", "debian", "debian/gpg"),
@@ -204,7 +216,11 @@ def _publish(pools: Pools, repository: Repository, out: Path, date: datetime) ->
         debs.mkdir(parents=True, exist_ok=True)
         (index / packages).parent.mkdir(parents=True, exist_ok=True)
         text = "\n".join(_stanzas(_debs(pools, pool), debs, root)).encode()
-        indices |= {str(packages): text, f"{packages}.gz": gzip.compress(text, mtime=0)}
+        indices |= {
+            str(packages.with_name(name)): pack(text)
+            for name, pack in _PACKAGES.items()
+            if name in repository.files
+        }
     for path, content in indices.items():
         (index / path).write_bytes(content)
     (index / "Release").write_text(release(repository, indices, date))
@@ -222,9 +238,11 @@ def _stanzas(found: Sequence[Path], debs: Path, root: Path) -> Iterator[str]:
         yield stanza(control, str(target.relative_to(root)), source.read_bytes())
 
 
-def _sign(gpg: Callable[..., str], unsigned: Path) -> None:
+def _sign(gpg: Callable[..., str], unsigned: Path, files: Collection[str] = ALL_FILES) -> None:
     gpg("--clearsign", f"--output={unsigned.with_name('InRelease')}", unsigned)
     gpg("--armor", "--detach-sign", f"--output={unsigned}.gpg", unsigned)
+    for name in {*ALL_FILES[:3]} - {*files}:
+        unsigned.with_name(name).unlink()
 
 
 def _publish_untrusted(out: Path, date: datetime, trusted_key: str) -> None:
@@ -243,7 +261,7 @@ def publish(pools: Pools, out: Path, gpg_home: Path) -> Published:
     """Publish all repositories below `out`, signed with the key in gpg_home.
 
     A pool that is missing is an empty repository. Packages are hard links where the file system
-    supports them. `serve` serves `out`.
+    supports them.
     """
     date = datetime.now(UTC)
     with gpg_of(gpg_home) as gpg:
@@ -251,7 +269,7 @@ def publish(pools: Pools, out: Path, gpg_home: Path) -> Published:
         published = Published(key, repositories(key))
         for repository in published.repositories:
             unsigned = _publish(pools, repository, out, date)
-            _sign(gpg, unsigned)
+            _sign(gpg, unsigned, repository.files)
             (out / repository.key).write_text(gpg("--armor", "--export", key))
         rpm_mirror.publish(pools, out, gpg_home, key, gpg)
         _publish_untrusted(out, date, gpg("--armor", "--export", key))
@@ -265,50 +283,3 @@ def publish(pools: Pools, out: Path, gpg_home: Path) -> Published:
         folder.mkdir(parents=True, exist_ok=True)
         _link_or_copy(run, folder / run.name)
     return published
-
-
-# ---------------------------------------------------------------------------------------------
-# Serving
-
-
-class _Handler(SimpleHTTPRequestHandler):
-    # apt fetches many small files over one connection.
-    protocol_version = "HTTP/1.1"
-
-    def __init__(self, *arguments: Any, only: str = "", **options: Any) -> None:
-        self._only = only
-        super().__init__(*arguments, **options)
-
-    def send_head(self) -> io.BytesIO | BinaryIO | None:
-        """Find a file of the folder that is there."""
-        asked = Path(self.translate_path(self.path))
-        if not asked.is_relative_to(Path(self.directory, self._only)):
-            self.send_error(404)
-            return None
-        return super().send_head()
-
-
-class _Server(ThreadingHTTPServer):
-    # A disconnected client must not keep the server from ending.
-    daemon_threads = True
-
-    def server_bind(self) -> None:
-        """Bind without the inherited DNS look-up of this host, which takes seconds without DNS."""
-        socketserver.TCPServer.server_bind(self)
-
-
-def serve(directory: Path, address: str, port: int, only: str = "") -> None:
-    """Serve the directory, or one folder of it, until SIGTERM. Log requests to standard error."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    handler = partial(_Handler, directory=str(directory), only=only)
-    with _Server((address, port), handler) as server:
-        server.serve_forever()
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m metal_lab.mirror")
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("address")
-    parser.add_argument("port", type=int)
-    parser.add_argument("--only", default="", metavar="FOLDER")
-    serve(**vars(parser.parse_args()))

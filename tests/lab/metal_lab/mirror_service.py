@@ -23,7 +23,7 @@ NAME = description.MIRROR
 def command(directory: Path, address: str, port: int, only: str = "") -> list[str | Path]:
     """Return the command that serves a directory, or one folder of it."""
     option = [f"--only={only}"] if only else []
-    return [sys.executable, "-m", "metal_lab.mirror", *option, directory, address, str(port)]
+    return [sys.executable, "-m", "metal_lab.mirror_server", *option, directory, address, str(port)]
 
 
 def run(state: State, only: str = "") -> None:

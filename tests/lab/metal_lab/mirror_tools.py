@@ -28,7 +28,7 @@ PACKAGES = (
     "libgpgme11",
 )
 COMMANDS = ("apt-mirror", "skopeo")
-NEEDS = ("curl", "gpg", "perl", "wget")  # of this machine: for the commands, and beside them
+NEEDS = ("curl", "gpg", "perl", "wget", "xz")  # of this machine: for the commands, and beside them
 _WRAPPER = """\
 #!/bin/sh
 root=$(dirname "$(readlink -f "$0")")/../root

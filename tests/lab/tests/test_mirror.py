@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from metal_lab import mirror
+from metal_lab import mirror, records
 from metal_lab.debs import Package, build_deb
 from metal_lab.mirror import Repository
 
@@ -84,6 +84,17 @@ def test_release_names_every_index(repository: Repository, head: str) -> None:
     )
 
 
+@pytest.mark.parametrize("row", [*records.about(("toolkit-deb", "debian12"), "index")])
+def test_flat_repositories_have_the_recorded_files(row, tmp_path: Path) -> None:
+    published = mirror.publish({}, tmp_path / "out", tmp_path / "gpg").repositories
+    names = {row.get("repository"), *row.get("repositories", ())}
+    places = [one.path for one in published if one.of in names]
+    assert places
+    for place in places:
+        files = {path.name for path in (tmp_path / "out" / place).iterdir()}
+        assert {name for name in files if not name.endswith(".pub")} == {*records.values(row)}
+
+
 def test_published_chain_of_trust_holds(tmp_path: Path) -> None:
     pool, out, home = tmp_path / "pool", tmp_path / "out", tmp_path / "gpg"
     deb = build_deb(Package("some", "1-1", "does something"), pool / "some")
@@ -148,7 +159,7 @@ def test_serves_until_terminated_and_logs_each_request(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "metal_lab.mirror", tmp_path, "127.0.0.1", str(port)]
+    command = [sys.executable, "-m", "metal_lab.mirror_server", tmp_path, "127.0.0.1", str(port)]
     lab = Path(mirror.__file__).parent.parent
     with subprocess.Popen(command, cwd=lab, stderr=subprocess.PIPE, text=True) as server:
         assert _get(f"http://127.0.0.1:{port}/core:/Release") == b"content"

@@ -30,5 +30,5 @@ def test_commands_find_their_libraries_from_anywhere(tmp_path):
 
 def test_machine_that_lacks_a_program_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SystemExit, match="this machine lacks curl, gpg, perl, wget"):
+    with pytest.raises(SystemExit, match="this machine lacks curl, gpg, perl, wget, xz"):
         mirror_tools.build()

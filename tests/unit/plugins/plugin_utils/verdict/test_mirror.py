@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -27,7 +24,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.mirror import (
     File,
     Host,
     Listing,
-    Repository,
 )
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS, ROOT, node, variables
 from ansible_collections.metal.gpu.tests.unit.golden.test_packages import (
@@ -156,125 +152,11 @@ def test_credentials_are_in_no_list() -> None:
     repository = {
         **{"url": "https://reader:canary@x.example/deb", "suite": "/", "components": ""},
         **{"key": "https://reader:canary@x.example/key", "fingerprint": "0" * 40},
+        "signs": "metadata",
     }
     plan = {"steps": [step], "data": {"repository": repository}}
     found = mirror.collect([host("gpu-1", DEBIAN, containerd=plan)], MIRROR, REGISTRY)
     assert "canary" not in str(mirror.describe(found))
-
-
-EVERYTHING = Listing(
-    {
-        Repository("https://d.example/deb", "bookworm", "stable", DEBIAN): {"a": ["gpu-1"]},
-        Repository("https://n.example/flat/", "/", "", DEBIAN): {"b": ["gpu-1"]},
-        Repository("http://p.example:8080/flat/", "/", "", DEBIAN): {"d": ["gpu-1"]},
-        Repository("https://r.example/el9/", "", "", "redhat"): {"c": ["gpu-2"]},
-    },
-    {},
-    {
-        File("https://n.example/key.pub", fingerprint="F" * 40): ["gpu-1"],
-        File("https://f.example/a b.run", sha256="a" * 64): ["gpu-1"],
-    },
-    {
-        name: ["gpu-1"]
-        for name in (
-            "busybox:1",
-            "nvcr.io/nvidia/x:1",
-            f"team/app@sha256:{'b' * 64}",
-            f"registry:5000/app:2@sha256:{'b' * 64}",
-        )
-    },
-    {},
-    {},
-)
-PROGRAM = '#!/bin/sh\nprintf "%s" "${0##*/}"; for one; do printf " <%s>" "$one"; done; echo\n'
-SUMS = "apt-mirror's checksums of all packages"
-FACTS = {
-    row["what"]: row["value"]
-    for row in yaml.safe_load((ROOT / "tests/recorded/mirror_programs.yml").read_text())["facts"]
-}
-WITH_PORT = FACTS["folder of wget"].format(host="p.example", port=8080)
-# apt-mirror fetches with wget.
-APT_MIRROR = f"""\
-cd apt/skel
-touch {WITH_PORT}/Release
-cd ../mirror
-for place in d.example/deb/dists/bookworm/stable/binary-amd64 n.example/flat {WITH_PORT}/flat; do
-  mkdir -p $place
-  touch $place/Packages
-done
-"""
-
-
-def fill(folder: Path, apt_mirror: str) -> subprocess.CompletedProcess[str]:
-    """Run the script with programs that print how they are called."""
-    for name in ("apt-mirror", "dnf", "curl", "skopeo", "sha256sum"):
-        (folder / name).write_text(PROGRAM + (apt_mirror if name == "apt-mirror" else ""))
-        (folder / name).chmod(0o755)
-    (folder / "gpg").write_text(f"#!/bin/sh\necho 'fpr:::::::::{'F' * 40}:'\n")
-    (folder / "gpg").chmod(0o755)
-    script = "\n".join(mirror.commands(EVERYTHING, "registry.example:5000"))
-    return subprocess.run(
-        ["sh", "-c", script],
-        check=False,
-        cwd=folder,
-        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_script_fills_a_mirror(tmp_path: Path) -> None:
-    result = fill(tmp_path, APT_MIRROR)
-    assert (result.returncode, result.stderr) == (0, "")
-    prefix = "docker://registry.example:5000/"
-    assert result.stdout.splitlines() == [
-        "apt-mirror <apt-mirror.list>",
-        "dnf <reposync> <--repofrompath=r.example-el9,https://r.example/el9/> "
-        "<--repoid=r.example-el9> <--download-metadata> <--norepopath> "
-        "<--download-path=mirror/r.example/el9/>",
-        *(
-            f"curl <--fail> <--location> <--create-dirs> <--output> <mirror/{place}> <{url}>"
-            for place, url in [("n.example/key.pub", "https://n.example/key.pub")]
-        ),
-        "curl <--fail> <--location> <--create-dirs> <--output> <mirror/f.example/a b.run> "
-        "<https://f.example/a b.run>",
-        "sha256sum <--check>",
-        *(
-            f"skopeo <copy> <--all> <--preserve-digests> <docker://{source}> <{prefix}{target}>"
-            for source, target in [
-                ("busybox:1", "docker.io/library/busybox:1"),
-                ("nvcr.io/nvidia/x:1", "nvcr.io/nvidia/x:1"),
-                (f"team/app@sha256:{'b' * 64}", f"docker.io/team/app:{'b' * 12}"),
-                # skopeo takes no name with both tag and digest.
-                (f"registry:5000/app@sha256:{'b' * 64}", "registry:5000/app:2"),
-            ]
-        ),
-        f"sha256sum <--check> <--quiet> <../apt/{FACTS[SUMS]}>",
-    ]
-    assert (tmp_path / "apt-mirror.list").read_text().splitlines() == [
-        f"set base_path {tmp_path}/apt",
-        "set run_postmirror 0",
-        "deb-amd64 https://d.example/deb bookworm stable",
-        "deb-amd64 https://n.example/flat /",
-        "deb-amd64 http://p.example:8080/flat /",
-    ]
-    assert (tmp_path / "apt/mirror").resolve() == tmp_path / "mirror"
-
-
-def test_mirror_has_no_ports(tmp_path: Path) -> None:
-    """apt-mirror looks for what wget has fetched where there is no port, as the variables do."""
-    fill(tmp_path, APT_MIRROR)
-    place = FACTS["folder of apt-mirror"].format(host="p.example")
-    assert (tmp_path / "apt/skel" / place / "Release").exists()
-    assert (tmp_path / "mirror" / place / "flat/Packages").exists()
-
-
-@pytest.mark.parametrize("missing", ["d.example", "n.example", "p.example"])
-def test_script_fails_if_a_repository_is_missing(tmp_path: Path, missing: str) -> None:
-    assert FACTS["exit code of apt-mirror without an index"] == 0
-    result = fill(tmp_path, f"{APT_MIRROR}rm -r {missing}/*\n")
-    assert result.returncode != 0
-    assert missing in result.stderr
 
 
 def machine(*, kubelet: bool, docker: bool = False) -> Node:
