@@ -9,7 +9,6 @@ take minutes.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.fleet import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import for_node
@@ -36,7 +36,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     together,
 )
 
-_CREDENTIALS = re.compile("://[^/]*@")
 # Loaded once, before Ansible forks its workers.
 variables.load_defaults()
 
@@ -147,7 +146,8 @@ class ActionModule(ActionBase):
             "downloads": mirror.describe(listing),
             "commands": commands,
             "refusals": refusals,
-            "_ansible_no_log": bool(_CREDENTIALS.search("\n".join(commands))),
+            # Also of addresses that are signed.
+            "_ansible_no_log": redact("\n".join(commands)) != "\n".join(commands),
         }
 
 

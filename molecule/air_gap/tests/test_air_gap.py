@@ -102,9 +102,10 @@ def test_images_are_those_of_the_second_registry(laboratory, gap, node):
 def test_variables_are_the_only_ones_that_name_the_mirror(gap):
     """The admin's own inventory has the addresses of the internet, and stays as it is."""
     assert str(MIRROR_PORT) not in gap.state.inventory.read_text()
-    variables = yaml.safe_load((gap.folder / "variables.yml").read_text())["gpu_nodes"]
-    assert {*variables["hosts"]} == {"gpu-1", "gpu-2"}
-    assert variables["vars"]["device_plugin_image"] == f"{gap.registry}/{PLUGIN}"
+    variables = yaml.safe_load((gap.folder / "variables.yml").read_text())["all"]["hosts"]
+    assert {*variables} == {"gpu-1", "gpu-2"}
+    for found in variables.values():
+        assert found["device_plugin_image"] == f"{gap.registry}/{PLUGIN}"
 
 
 @pytest.fixture

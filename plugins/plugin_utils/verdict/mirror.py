@@ -12,6 +12,7 @@ to be follows from the address. mirror_script.py has the commands that fill the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -28,6 +29,10 @@ Key = TypeVar("Key")
 
 ENGINE = "metal_gpu_engine"
 _RUNFILE, _CRI_DOCKERD = "nvidia_driver_runfile_url", "docker_ce_cri_dockerd_url"
+_CHECKSUM = "docker_ce_cri_dockerd_checksum"
+_SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
+# Other addresses, such as file:///opt/driver.run, are places on the node itself.
+_FETCHED = ("http://", "https://")
 # Steps that need the repository of a role.
 _OF_REPOSITORY = {"repository", "install", "fabric_packages"}
 
@@ -40,7 +45,7 @@ _IMAGES = (_PLUGIN, "device_plugin_version", _COMPUTE, _LEVEL, _DOCKER, *_OF_LEV
 VARIABLES = (
     ENGINE,
     *(_RUNFILE, "nvidia_driver_runfile_sha256"),
-    *(_CRI_DOCKERD, "docker_ce_cri_dockerd_checksum"),
+    *(_CRI_DOCKERD, _CHECKSUM),
     *_IMAGES,
 )
 
@@ -81,8 +86,6 @@ class Listing(NamedTuple):
     files: Mapping[File, Sequence[str]]
     images: Mapping[str, Sequence[str]]
     variables: Mapping[str, Mapping[str, str]]  # by host, for an inventory that uses the mirror
-    # Of all hosts: one host asks the cluster for all of them, so their images must be the same.
-    shared: Mapping[str, str]
 
 
 def collect(hosts: Iterable[Host], mirror: str, registry: str) -> Listing:
@@ -106,20 +109,24 @@ def collect(hosts: Iterable[Host], mirror: str, registry: str) -> Listing:
                 _note(archive, name, host)
             for variable, file in _files(role, plan, host.values):
                 _note(files, file, host)
-                own[variable] = _at(mirror, file.url)
+                prefix = "sha256:" if variable == _CHECKSUM else ""
+                own[variable] = f"{prefix}{_at(mirror, file.url)}"
         for variable, image in host.images.items():
             _note(images, image, host)
-            name = f"{registry}/{full_name(image)}"
+            name = f"{registry}/{place_of_image(image)}"
             if variable == _PLUGIN and host.values.get(_PLUGIN) != image:
                 name = name.rpartition(":")[0]  # its tag is another variable
             shared.setdefault(variable, set()).add(name)
+    # One host asks the cluster for all of them, so their images must be the same. Variables of
+    # hosts win over those of any group.
+    same = {name: min(values) for name, values in shared.items() if len(values) == 1}
+    variables = {name: {**own, **same} for name, own in variables.items()}
     return Listing(
         repositories,
         archive,
         files,
         images,
         {name: values for name, values in variables.items() if values},
-        {name: min(values) for name, values in shared.items() if len(values) == 1},
     )
 
 
@@ -184,10 +191,7 @@ def describe(listing: Listing) -> dict[str, Any]:
             for one, hosts in listing.files.items()
         ],
         "images": dict(listing.images),
-        "variables": {
-            "hosts": {name: dict(values) for name, values in listing.variables.items()},
-            "vars": dict(listing.shared),
-        },
+        "variables": {name: dict(values) for name, values in listing.variables.items()},
     }
 
 
@@ -196,6 +200,12 @@ def full_name(name: str) -> str:
     host, slash, _rest = name.partition("/")
     named = slash and ("." in host or ":" in host or host == "localhost")
     return name if named else f"docker.io/{name if slash else f'library/{name}'}"
+
+
+def place_of_image(name: str) -> str:
+    """Return the name of an image below another registry, which may have no port in its path."""
+    host, slash, rest = full_name(name).partition("/")
+    return f"{host.partition(':')[0]}{slash}{rest}"
 
 
 def place_of(url: str) -> str:
@@ -257,11 +267,15 @@ def _files(
     slugs, data = _slugs(plan), plan["data"]
     found = data.get("repository") or {}
     key = found.get("key", "")
-    if "repository" in slugs and "://" in key and not found.get("signed_by"):
+    if "repository" in slugs and key.startswith(_FETCHED) and not found.get("signed_by"):
         yield f"{role}_repository_key", File(key, fingerprint=found["fingerprint"])
-    if "runfile" in slugs and "://" in values.get(_RUNFILE, ""):
+    if "runfile" in slugs and values.get(_RUNFILE, "").startswith(_FETCHED):
         yield _RUNFILE, File(values[_RUNFILE], values.get("nvidia_driver_runfile_sha256", ""))
     if "cri_dockerd" in slugs and data.get("cri_dockerd_url"):
-        checksum = values.get("docker_ce_cri_dockerd_checksum", "")
-        sha256 = checksum.partition(":")[2] if checksum.startswith("sha256:") else ""
-        yield _CRI_DOCKERD, File(data["cri_dockerd_url"], sha256)
+        checksum = values.get(_CHECKSUM, "")
+        known = _SHA256.fullmatch(checksum)
+        yield _CRI_DOCKERD, File(data["cri_dockerd_url"], known[1] if known else "")
+        # Instead of the checksum, it can have the address of a list of checksums.
+        address = checksum.removeprefix("sha256:")
+        if address.startswith(_FETCHED):
+            yield _CHECKSUM, File(address)

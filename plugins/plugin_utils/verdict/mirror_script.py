@@ -26,13 +26,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.mirror import (
     File,
     Listing,
     Repository,
-    full_name,
     is_tagged,
     place_of,
+    place_of_image,
 )
 
 _FOLDER = "mirror"  # where the commands put files
-_FLAT = "/"  # a suite
 _START = """\
 #!/bin/sh
 set -eu
@@ -164,8 +163,9 @@ def _from_apt(repositories: Iterable[Repository]) -> Iterator[str]:
     yield 'sed -i "s|__BASE__|$PWD/apt|" apt-mirror.list'
     yield "apt-mirror apt-mirror.list"
     for one in repositories:
-        if one.suite == _FLAT:
-            yield from _reading(f"fetch_in_release {_target(one.url)}", f"{_root(one)}/InRelease")
+        if _is_flat(one):
+            address = f"{_root(one)}/{one.suite}".rstrip("/")
+            yield from _reading(f"fetch_in_release {_target(address)}", f"{address}/InRelease")
 
 
 def _links_of_ports(repositories: Iterable[Repository]) -> Iterator[str]:
@@ -181,7 +181,7 @@ def _links_of_ports(repositories: Iterable[Repository]) -> Iterator[str]:
 
 
 def _apt(one: Repository) -> Iterator[str]:
-    yield _root(one) if one.suite == _FLAT else one.url
+    yield _root(one) if _is_flat(one) else one.url
     yield one.suite
     if one.components:
         yield one.components
@@ -189,7 +189,8 @@ def _apt(one: Repository) -> Iterator[str]:
 
 def _checks_of_apt(one: Repository, packages: Iterable[str]) -> Iterator[str]:
     place = f"{_FOLDER}/{place_of(one.url).rstrip('/')}"
-    folder = place if one.suite == _FLAT else f"{place}/dists/{one.suite}"
+    flat = f"{place}/{one.suite}".rstrip("/")
+    folder = flat if _is_flat(one) else f"{place}/dists/{one.suite}"
     yield f"check_signature {shlex.quote(folder)}"
     components = [f"/{component}/binary-amd64" for component in one.components.split()] or [""]
     indices = [shlex.quote(f"{folder}{component}/Packages") for component in components]
@@ -250,6 +251,11 @@ def _reading(command: str, url: str) -> Iterator[str]:
     yield "END"
 
 
+def _is_flat(one: Repository) -> bool:
+    """Tell whether the suite is a folder, such as / or deb/, and has no components."""
+    return one.suite.endswith("/")
+
+
 def _root(one: Repository) -> str:
     return one.url.rstrip("/")
 
@@ -269,7 +275,7 @@ def _source_image(name: str) -> str:
 
 def _image(name: str, registry: str) -> str:
     """Return where an image goes: below its own name, by its tag, or by its digest."""
-    bare, at, digest = full_name(name).partition("@")
+    bare, at, digest = place_of_image(name).partition("@")
     if at:
         # skopeo pushes to a tag. A pull by the digest finds it, whatever the tag is.
         bare = bare if is_tagged(bare) else f"{bare}:{digest.partition(':')[2][:12]}"

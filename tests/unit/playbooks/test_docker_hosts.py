@@ -233,9 +233,9 @@ def test_list_for_a_mirror(tmp_path: Path) -> None:
     listed = yaml.safe_load(texts["list.yml"])
     assert list(listed) == ["repositories", "system", "files", "images", "variables"]
     assert all(f"docker://{image}" in texts["fill-mirror.sh"] for image in listed["images"])
-    group = yaml.safe_load(texts["variables.yml"])["gpu_nodes"]
-    assert group == listed["variables"]
-    urls = group["hosts"]["gpu-1"]
+    # The file adds no host to a group, and variables of hosts win over those of any group.
+    assert yaml.safe_load(texts["variables.yml"]) == {"all": {"hosts": listed["variables"]}}
+    urls = listed["variables"]["gpu-1"]
     assert urls["docker_ce_repository_url"] == "https://mirror.example/docker.example/linux/debian"
 
 
@@ -269,9 +269,9 @@ def test_registry_of_a_mirror_can_be_another_host(
         assert not folder.exists()
         return
     assert f" docker://{registry}/nvcr.io/" in (folder / "fill-mirror.sh").read_text()
-    variables = yaml.safe_load((folder / "variables.yml").read_text())["gpu_nodes"]
-    assert variables["vars"]["device_plugin_image"].startswith(f"{registry}/nvcr.io/")
-    urls = variables["hosts"]["gpu-1"]
+    variables = yaml.safe_load((folder / "variables.yml").read_text())["all"]["hosts"]
+    urls = variables["gpu-1"]
+    assert urls["device_plugin_image"].startswith(f"{registry}/nvcr.io/")
     assert urls["docker_ce_repository_url"].startswith("https://mirror.example/")
 
 
@@ -301,7 +301,7 @@ def test_list_for_a_mirror_has_the_engine_that_docker_hosts_installs(tmp_path: P
         "nvidia-container-toolkit",
     }
     assert all(hosts == ["gpu-1"] for hosts in packages.values())
-    (urls,) = listed["variables"]["hosts"].values()
+    (urls,) = listed["variables"].values()
     assert "docker_ce_repository_url" in urls
     assert "containerd_repository_url" not in urls
-    assert list(listed["variables"]["vars"]) == ["verify_docker_image"]
+    assert [name for name in urls if name.endswith("_image")] == ["verify_docker_image"]

@@ -132,8 +132,7 @@ def test_hosts_that_have_everything_fetch_nothing_but_images() -> None:
         {},
         {},
         {"nvcr.io/nvidia/x:1": ["gpu-1"]},
-        {},
-        {"verify_docker_image": "mirror.example/nvcr.io/nvidia/x:1"},
+        {"gpu-1": {"verify_docker_image": "mirror.example/nvcr.io/nvidia/x:1"}},
     )
 
 
@@ -219,13 +218,15 @@ def test_inventory_says_what_a_bare_machine_becomes(desired, docker, kubelet, ex
         ("nvcr.io/x/plugin", "nvcr.io/x/plugin:v1", f"{REGISTRY}/nvcr.io/x/plugin"),
         ("nvcr.io/x/plugin:v2", "nvcr.io/x/plugin:v2", f"{REGISTRY}/nvcr.io/x/plugin:v2"),
         ("plugin@sha256:1", "plugin@sha256:1", f"{REGISTRY}/docker.io/library/plugin@sha256:1"),
+        # No program accepts a port in the middle of a name.
+        ("own:5000/p:1", "own:5000/p:1", f"{REGISTRY}/own/p:1"),
     ],
 )
 def test_variables_name_the_images_of_the_registry(value, image, expected) -> None:
     variable = "device_plugin_image"
     one = Host("gpu-1", DEBIAN, {}, {variable: value}, {variable: image})
     found = mirror.collect([one], MIRROR, REGISTRY)
-    assert (found.variables, found.shared) == ({}, {variable: expected})
+    assert found.variables == {"gpu-1": {variable: expected}}
 
 
 def test_images_that_differ_between_hosts_are_no_variable() -> None:
@@ -233,7 +234,7 @@ def test_images_that_differ_between_hosts_are_no_variable() -> None:
     hosts = [Host(name, DEBIAN, {}, {}, {variable: f"x:{name}"}) for name in ("a", "b")]
     found = mirror.collect(hosts, MIRROR, REGISTRY)
     assert found.images == {"x:a": ["a"], "x:b": ["b"]}
-    assert found.shared == {}
+    assert found.variables == {}
 
 
 def test_what_two_roles_of_a_host_fetch_is_listed_once() -> None:
@@ -259,3 +260,36 @@ def test_run_file_and_cri_dockerd() -> None:
     )
     assert listing.files == {File("https://x/a.run", "d"): ["gpu-1"]}
     assert listing.variables["gpu-1"] == {"nvidia_driver_runfile_url": f"{MIRROR}/x/a.run"}
+
+
+@pytest.mark.parametrize(
+    ("checksum", "files", "expected"),
+    [
+        (f"sha256:{'c' * 64}", {"c" * 64}, None),
+        (
+            "sha256:https://x.example/SHA256SUMS",
+            {""},
+            f"sha256:{MIRROR}/x.example/SHA256SUMS",
+        ),
+        ("", {""}, None),
+    ],
+)
+def test_checksum_of_cri_dockerd(checksum, files, expected) -> None:
+    found = node(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
+    made = docker.plan(found, variables("docker_ce", **CRI_DOCKERD[DEBIAN]))
+    name = "docker_ce_cri_dockerd_checksum"
+    one = Host("gpu-1", DEBIAN, {"docker_ce": made}, {name: checksum}, {})
+    listing = mirror.collect([one], MIRROR, REGISTRY)
+    url = CRI_DOCKERD[DEBIAN]["cri_dockerd_url"]
+    assert {file.sha256 for file in listing.files if file.url == url} == files
+    assert listing.variables["gpu-1"].get(name) == expected
+    if expected:
+        assert File("https://x.example/SHA256SUMS") in listing.files
+
+
+def test_driver_that_is_a_file_of_the_node_is_not_fetched() -> None:
+    runfile = {"steps": [{"slug": "runfile"}], "data": {}}
+    values = {"nvidia_driver_runfile_url": "file:///opt/driver.run"}
+    one = Host("gpu-1", DEBIAN, {"nvidia_driver": runfile}, values, {})
+    listing = mirror.collect([one], MIRROR, REGISTRY)
+    assert (listing.files, listing.variables) == ({}, {})

@@ -59,7 +59,6 @@ EVERYTHING = Listing(
         HOSTS,
     ),
     {},
-    {},
 )
 FACTS = {
     row["what"]: row["value"]
@@ -181,7 +180,7 @@ def test_script_fills_a_mirror(machine: Path) -> None:
                 ("nvcr.io/nvidia/x:1", "nvcr.io/nvidia/x:1"),
                 (f"team/app@sha256:{'b' * 64}", f"docker.io/team/app:{'b' * 12}"),
                 # skopeo takes no name with both tag and digest.
-                (f"registry:5000/app@sha256:{'b' * 64}", "registry:5000/app:2"),
+                (f"registry:5000/app@sha256:{'b' * 64}", "registry/app:2"),
             ]
         ),
     ]
@@ -249,7 +248,7 @@ def test_program_that_is_too_old_is_told_at_once(machine: Path, name: str, reaso
 def test_programs_are_only_those_that_the_list_needs(machine: Path) -> None:
     for name in ("dnf", "apt-mirror", "xz", "curl", "gpg"):
         (machine / "bin" / name).unlink()
-    result = fill(machine, Listing({}, {}, {}, EVERYTHING.images, {}, {}))
+    result = fill(machine, Listing({}, {}, {}, EVERYTHING.images, {}))
     assert (result.returncode, result.stderr) == (0, "")
 
 
@@ -357,3 +356,14 @@ def test_rpm_that_nobody_installs_fails_nothing(machine: Path) -> None:
     result = fill(machine)
     assert result.returncode != 0
     assert "mirror/r.example/el9 has no c-580.1[-.]*.rpm." in result.stderr
+
+
+def test_flat_repository_in_a_folder() -> None:
+    repository = Repository("https://x.example/all", "deb/", "", DEBIAN)
+    listing = Listing({repository: {"a=1": ["gpu-1"]}}, {}, {}, {}, {})
+    lines = "\n".join(mirror_script.commands(listing, "registry.example")).splitlines()
+    assert "deb-amd64 https://x.example/all deb/" in lines
+    assert "fetch_in_release mirror/x.example/all/deb <<'END'" in lines
+    assert 'url = "https://x.example/all/deb/InRelease"' in lines
+    assert "check_signature mirror/x.example/all/deb" in lines
+    assert any(line.endswith(" mirror/x.example/all/deb/Packages") for line in lines)
