@@ -16,7 +16,7 @@ import stat
 import subprocess
 
 HAS_RPM = not os.path.exists("/var/lib/dpkg")
-TREES = ("/etc", "/usr", "/var/lib", "/run/cdi")
+TREES = ("/etc", "/root", "/usr", "/var/lib", "/run/cdi")
 
 VOLATILE = re.compile(
     "|".join(
@@ -30,9 +30,12 @@ VOLATILE = re.compile(
             # Databases and lists of the package manager: `packages` below has their content.
             r"/var/lib/(apt|dpkg|dnf|rpm)",
             r"/var/lib/systemd/(catalog|random-seed|timers)",
-            # The engines' containers and the kubelet's pods and checkpoints, not its configuration.
+            # The engines' containers and the kubelet's pods and checkpoints, not its configuration
+            # and its logins.
             r"/var/lib/(containerd|containers|crio|docker|cni|cri-dockerd)",
-            r"/var/lib/kubelet/(?!config\.yaml|kubeadm-flags\.env).*",
+            r"/var/lib/kubelet/(?!config\.(json|yaml)|kubeadm-flags\.env).*",
+            # What programs leave at root's home, not the logins.
+            r"/root/(?!\.docker|\.config).*",
         )
     )
 )
@@ -116,4 +119,5 @@ def lines(*command):
     ).stdout.splitlines()
 
 
-print(json.dumps({"files": files(), "packages": packages()}))
+if __name__ == "__main__":
+    print(json.dumps({"files": files(), "packages": packages()}))
