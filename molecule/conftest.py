@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -83,6 +84,12 @@ class Laboratory:
         wait = ["ansible", node, "--module-name=ansible.builtin.wait_for_connection"]
         assert installed.run(wait, self.inventory, self.folder).returncode == 0
         assert self.host(node).check_output(boot_id) != before
+
+    def pulled(self, node: str, image: str) -> bool:
+        """Return whether a node has asked the registry for an image, with the login."""
+        address = re.escape(self.addresses[node])
+        log = Path(self.facts["registry"]["log"]).read_text()
+        return bool(re.search(rf'authorized request" .*"{address}:.*{image}/manifests', log))
 
     def playbook(
         self,

@@ -16,7 +16,7 @@ import stat
 import subprocess
 
 HAS_RPM = not os.path.exists("/var/lib/dpkg")
-TREES = ("/etc", "/usr", "/var/lib", "/run/cdi")
+TREES = ("/etc", "/root", "/usr", "/var/lib", "/run/cdi")
 
 VOLATILE = re.compile(
     "|".join(
@@ -32,9 +32,12 @@ VOLATILE = re.compile(
             # `users` below has their content.
             r"/etc/(passwd|shadow)-?",
             r"/var/lib/systemd/(catalog|random-seed|timers)",
-            # The engines' containers and the kubelet's pods and checkpoints, not its configuration.
+            # The engines' containers and the kubelet's pods and checkpoints, not its configuration
+            # and its logins.
             r"/var/lib/(containerd|containers|crio|docker|cni|cri-dockerd)",
-            r"/var/lib/kubelet/(?!config\.yaml|kubeadm-flags\.env).*",
+            r"/var/lib/kubelet/(?!config\.(json|yaml)|kubeadm-flags\.env).*",
+            # What programs leave at root's home, not the logins.
+            r"/root/(?!\.docker|\.config).*",
         )
     )
 )
@@ -129,4 +132,5 @@ def lines(*command):
     ).stdout.splitlines()
 
 
-print(json.dumps({"files": files(), "packages": packages(), "users": users()}))
+if __name__ == "__main__":
+    print(json.dumps({"files": files(), "packages": packages(), "users": users()}))

@@ -97,3 +97,19 @@ def test_inventory_has_only_variables_that_exist(path: Path, tmp_path: Path) -> 
     assert {variable for variable in used if not variable.startswith("ansible_")} <= variables()
     for node in read(path).nodes:
         assert node.vars.items() <= group["hosts"][node.name].items()
+
+
+@pytest.mark.parametrize("path", DESCRIPTIONS, ids=name)
+def test_registries_are_what_the_engine_can_use(path: Path, tmp_path: Path) -> None:
+    """Docker has mirrors of docker.io alone, also a Docker that a role installs later."""
+    hosts = inventory(path, tmp_path)["hosts"]
+    for node in read(path).nodes:
+        items = hosts[node.name].get("registries_hosts", [])
+        mirrored = [item["host"] for item in items if "mirrors" in item]
+        if node.images == "loaded":
+            assert items == []
+        elif node.engine == "docker" or node.images == "names":
+            assert mirrored == ["docker.io"]
+            assert all(item["password"] == REGISTRY["password"] for item in items)
+        else:
+            assert mirrored == REGISTRY["hosts"]

@@ -16,7 +16,6 @@ import pytest
 SCENARIO = Path(__file__).parent.parent
 DOCKER = str(SCENARIO / "docker.yml")
 CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
-IMAGES = "/usr/local/lib/metal-lab/images"
 UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 HOLD_LOCK = """
@@ -122,13 +121,15 @@ def test_only_an_older_initial_ramdisk_is_a_reason_to_rebuild(laboratory):
 def test_api_server_counts_every_gpu(laboratory):
     status = laboratory.objects("node", "gpu-1")["status"]
     assert status["allocatable"]["nvidia.com/gpu"] == str(laboratory.gpu_count["gpu-1"])
+    assert laboratory.pulled("gpu-1", "k8s-device-plugin")
 
 
 def test_docker_run_has_gpus(laboratory):
     host = laboratory.host("gpu-2")
-    host.check_output("for image in %s/*.tar; do docker load --input $image; done", IMAGES)
-    seen = host.check_output("docker run --rm --gpus all --entrypoint nvidia-smi %s -L", CUDA)
+    run = "docker run --rm --pull always --gpus all --entrypoint nvidia-smi"
+    seen = host.check_output(f"{run} %s -L", CUDA)
     assert len(set(UUID.findall(seen))) == laboratory.gpu_count["gpu-2"]
+    assert laboratory.pulled("gpu-2", "nvidia/cuda")
 
 
 def test_engines_start_at_boot(laboratory):

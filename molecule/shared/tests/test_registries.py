@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,9 +69,7 @@ def more(laboratory: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_node_pulled_with_the_login(laboratory, playbook, node):
     """The engine was empty, or had an admin's busybox: its other images are from the registry."""
-    address = re.escape(laboratory.addresses[node])
-    log = Path(laboratory.facts["registry"]["log"]).read_text()
-    assert re.search(rf'authorized request" .*"{address}:.*{playbook.image}/manifests', log)
+    assert laboratory.pulled(node, playbook.image)
 
 
 @pytest.fixture(scope="module")

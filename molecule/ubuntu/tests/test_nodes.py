@@ -16,7 +16,6 @@ import pytest
 SCENARIO = Path(__file__).parent.parent
 DOCKER = str(SCENARIO.parent / "redhat" / "docker.yml")
 CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
-IMAGES = "/usr/local/lib/metal-lab/images"
 UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 RELEASE = "6.8.0-151-generic"
 ARCHIVE = "580.178.04-0ubuntu0.24.04.1"
@@ -112,6 +111,7 @@ def test_persistence_mode_and_gpus_come_back_after_a_boot(laboratory):
 def test_api_server_counts_every_gpu(laboratory):
     status = laboratory.objects("node", "gpu-1")["status"]
     assert status["allocatable"]["nvidia.com/gpu"] == str(laboratory.gpu_count["gpu-1"])
+    assert laboratory.pulled("gpu-1", "k8s-device-plugin")
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,10 @@ def test_api_server_counts_every_gpu(laboratory):
 def test_docker_run_has_gpus(laboratory, name, release):
     host = laboratory.host(name)
     assert host.package("docker-ce").version == f"5:29.8.1-1~{release}"
-    host.check_output("for image in %s/*.tar; do docker load --input $image; done", IMAGES)
-    seen = host.check_output("docker run --rm --gpus all --entrypoint nvidia-smi %s -L", CUDA)
+    run = "docker run --rm --pull always --gpus all --entrypoint nvidia-smi"
+    seen = host.check_output(f"{run} %s -L", CUDA)
     assert len(set(UUID.findall(seen))) == laboratory.gpu_count[name]
+    assert laboratory.pulled(name, "nvidia/cuda")
 
 
 def test_update_of_the_system_leaves_what_the_roles_installed(laboratory, node):

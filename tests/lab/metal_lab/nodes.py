@@ -20,7 +20,7 @@ from metal_lab.cache import FILES
 from metal_lab.control_plane import server
 from metal_lab.description import UBUNTU, Node, machine
 from metal_lab.host import can_lower_oom_score, cgroup_version
-from metal_lab.parts import BUSYBOX, LOADED
+from metal_lab.parts import BUSYBOX, LOADED, NAMES
 from metal_lab.pod_images import PAUSE_IMAGE
 from metal_lab.silicon.machine import machine_json
 from metal_lab.state import State
@@ -150,7 +150,7 @@ def _names(state: State, node: Node) -> list[str]:
 
     Docker has mirrors of docker.io alone. Its users let their network answer for the others.
     """
-    if node.engine != "docker" or node.images == LOADED:
+    if node.images != NAMES and (node.engine != "docker" or node.images == LOADED):
         return []
     return [f"--add-host={host}:{state.gateway}" for host in registry.names(state)]
 

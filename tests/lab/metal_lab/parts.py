@@ -65,7 +65,8 @@ OF_ENGINE = {
 # Where the engine of a node has the images of pods from.
 LOADED = "loaded"  # the laboratory loads them into the engine
 BUSYBOX = "busybox"  # that of an admin's pods is loaded, and the others come from the registry
-IMAGES = (LOADED, BUSYBOX, REGISTRY)
+NAMES = "names"  # Docker, which comes later, pulls them: upstream's names are the registry's
+IMAGES = (LOADED, BUSYBOX, NAMES, REGISTRY)
 
 
 def programs(parts: Collection[str]) -> tuple[str, ...]:

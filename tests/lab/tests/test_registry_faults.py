@@ -74,7 +74,10 @@ def test_facts_are_what_a_client_needs(laboratory):
         pytest.param("docker", "loaded", [], id="needs no registry"),
         *(
             pytest.param("docker", images, ["--add-host=nvcr.io:172.30.0.1"], id=f"names-{images}")
-            for images in ("registry", "busybox")
+            for images in ("registry", "busybox", "names")
+        ),
+        pytest.param(
+            "containerd", "names", ["--add-host=nvcr.io:172.30.0.1"], id="names-docker-later"
         ),
     ],
 )
@@ -86,7 +89,7 @@ def test_names_of_nodes(laboratory, engine, images, expected):
 
 @pytest.mark.parametrize(
     ("images", "expected"),
-    [("loaded", ("",)), ("busybox", nodes.BEFORE), ("registry", ())],
+    [("loaded", ("",)), ("busybox", nodes.BEFORE), ("names", ()), ("registry", ())],
 )
 def test_archives_of_nodes(images, expected):
     assert nodes._archives(Node("gpu-1", "debian12", "t4x1", images=images)) == expected

@@ -1,0 +1,35 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The footprint, which a teardown has to restore, has what a teardown must not leave."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import registries
+
+NODE = runpy.run_path(str(Path(__file__).parents[2] / "molecule/shared/footprint_node.py"))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (registries.KUBELET_LOGIN, True),
+        (registries.CRIO_LOGIN, True),
+        (registries.DOCKER_LOGIN, True),
+        ("/root/.config/containers/auth.json", True),
+        (f"{registries.CONTAINERD}/nvcr.io/{registries.HOSTS}", True),
+        ("/var/lib/kubelet/config.yaml", True),
+        ("/var/lib/kubelet/pods/1/volumes", False),
+        ("/root/.ansible/tmp/1", False),
+        ("/root/.bash_history", False),
+    ],
+)
+def test_what_is_seen(path: str, expected: bool) -> None:
+    names = {path, *map(str, PurePosixPath(path).parents)}
+    is_volatile = any(map(NODE["VOLATILE"].fullmatch, names))
+    assert (not is_volatile and not names.isdisjoint(NODE["TREES"])) == expected
