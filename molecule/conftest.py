@@ -50,8 +50,16 @@ class Laboratory:
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         """Run kubectl. Where it fails, the exception has its message."""
+        result = self.try_kubectl(*words, stdin=stdin)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    def try_kubectl(
+        self, *words: str, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Do the same; return the result, with warnings and errors."""
         kubectl = self.facts["kubectl"]
-        result = subprocess.run(
+        return subprocess.run(
             [kubectl["program"], *words],
             check=False,
             env={**os.environ, **kubectl["environment"]},
@@ -59,8 +67,6 @@ class Laboratory:
             capture_output=True,
             text=True,
         )
-        assert result.returncode == 0, result.stderr
-        return result.stdout
 
     def objects(self, *words: str) -> Any:
         return json.loads(self.kubectl("get", *words, "-o", "json"))

@@ -680,6 +680,12 @@ DOCKER_RESTART_DUE (notice): Docker {found} may not support {unknown} until its 
 Remedy: nothing to do for pods; for other containers, run `systemctl restart docker` when they may
   stop, or set `nvidia_container_runtime_restart_ok: true`
 
+SWARM_RESOURCE_SET (notice): {path} has swarm-resource with {names}, so NVIDIA's runtime gives a
+  container with such a variable the GPUs that it names, whatever the container requests, and also
+  if the guard of the cluster has set NVIDIA_VISIBLE_DEVICES to void
+Remedy: if no Docker Swarm gives out the GPUs of this node, remove swarm-resource from {path}; it
+  counts for containers that start from then on
+
 TOOLKIT_OF_ADMIN (notice): container toolkit {found} stays, because this collection did not install
   it
 Remedy: nothing to do; to remove it, purge its packages yourself

@@ -1068,6 +1068,12 @@ gpu_node:
             the configuration has none; then it has its own.
           type: list
           elements: str
+        swarm_resource:
+          description: >-
+            Variables by which a container names its GPUs, instead of C(NVIDIA_VISIBLE_DEVICES)
+            (C(swarm-resource) in this file).
+          type: list
+          elements: str
         char_dev_rules:
           description: udev rules that create the links in C(/dev/char), which runc needs.
           type: list
@@ -1103,6 +1109,7 @@ gpu_node:
           accept-nvidia-visible-devices-envvar-when-unprivileged: false
           disable-require: false
         annotation_prefixes: [cdi.k8s.io/]
+        swarm_resource: []
         char_dev_rules: [/etc/udev/rules.d/71-metal-gpu-char-dev.rules]
     cdi:
       description: The specifications of the Container Device Interface (CDI).

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
+import leaks
 import pytest
 
 CONFIG = "/etc/containerd/config.toml"
@@ -73,6 +74,15 @@ def test_pod_that_requests_no_gpu(laboratory, node):
         laboratory.kubectl("delete", name)
 
 
+def test_no_container_gets_a_gpu_that_it_did_not_request(laboratory):
+    """gpu-1 needs the guard, which then is there for all nodes of the cluster."""
+    run, found = leaks.run(laboratory)
+    assert run.returncode == 0
+    assert {*found} == {*VERSIONS}
+    for attempts in found.values():
+        assert {*attempts.values()} <= {"nothing", "refused", "by design"}
+
+
 def test_cdi_is_refused_by_name_on_containerd_1_6(laboratory):
     run = laboratory.playbook("metal.gpu.site", "-e", '{"nvidia_container_runtime_cdi": true}')
     assert run.returncode != 0
@@ -88,10 +98,12 @@ def started(laboratory: Any, node: str) -> str:
 
 @pytest.fixture
 def broken_registry(laboratory: Any, node: str) -> Iterator[None]:
-    """The admin adds both forms of mirrors, and has not restarted containerd yet."""
+    """The admin adds the other form of mirrors, and has not restarted containerd yet."""
     host = laboratory.host(node)
     table = f'[plugins."{CRI}".registry'
-    lines = f'{table}]\nconfig_path = "/etc/c"\n{table}.mirrors."x"]\nendpoint = ["http://x"]\n'
+    lines = f'{table}.mirrors."x"]\nendpoint = ["http://x"]\n'
+    if "config_path" not in host.file(CONFIG).content_string:  # the role registries may have set it
+        lines = f'{table}]\nconfig_path = "/etc/c"\n{lines}'
     host.check_output("cp --preserve=all %s /root/config.toml", CONFIG)
     host.check_output("sh -c %s", f"printf %s {shlex.quote(lines)} >> {CONFIG}")
     yield
@@ -114,11 +126,13 @@ def test_file_that_another_tool_writes_again(laboratory, node):
     host = laboratory.host(node)
     ours = host.file(CONFIG).content_string
     folder = "/var/lib/metal-gpu/config_document"
-    copies = host.check_output("ls %s", folder).splitlines()
-    (theirs,) = [one for one in copies if "config.toml@" in one and one.endswith(".orig")]
+    # The oldest copy is from before the first edit, whichever role made it.
+    copies = host.check_output("ls --sort=time --reverse %s", folder).splitlines()
+    theirs = next(one for one in copies if "config.toml@" in one and one.endswith(".orig"))
     host.check_output("cp %s %s", f"{folder}/{theirs}", CONFIG)
     host.check_output("systemctl restart containerd")
     run = laboratory.playbook("metal.gpu.site")
     assert run.returncode == 0
     assert "Register the NVIDIA runtime" in run.output
+    assert f"; something else has changed {CONFIG} since this role wrote it" in run.words
     assert host.file(CONFIG).content_string == ours

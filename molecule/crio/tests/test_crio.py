@@ -87,6 +87,15 @@ def test_crio_is_held_where_the_role_installed_it(laboratory):
     assert held == {"gpu-1": False, "gpu-2": True}
 
 
+@pytest.mark.parametrize("role", ["crio", "registries", "nvidia_container_runtime"])
+def test_role_alone_changes_nothing_and_is_cheap(laboratory, tmp_path, role):
+    play = tmp_path / "role.yml"
+    play.write_text(
+        f"- hosts: gpu_nodes\n  gather_facts: false\n  become: true\n  roles: [metal.gpu.{role}]\n"
+    )
+    laboratory.second_run(str(play), 1)
+
+
 def test_pod_that_requests_no_gpu_sees_none_and_the_admins_hook_runs(laboratory, node):
     host = laboratory.host(node)
     laboratory.kubectl("apply", "-f", "-", stdin=UNASKED.replace("NODE", node))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +18,21 @@ import pytest
 from scenes import ADMINS_SERVICE, SCENES
 
 CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
+TOOLKIT = "/etc/nvidia-container-runtime/config.toml"
+# It requests no GPU. The guard sets NVIDIA_VISIBLE_DEVICES=void in it.
+BY_SWARM = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: by-swarm, namespace: default}}
+spec:
+  restartPolicy: Never
+  nodeName: gpu-1
+  containers:
+    - name: cuda
+      image: {CUDA}
+      command: [sh, -c, "ls /dev | grep -c 'nvidia[0-9]'; true"]
+      env: [{{name: DOCKER_RESOURCE_GPU, value: all}}]
+"""
 UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -112,3 +128,36 @@ def test_docker_exec_works_in_the_admins_container(laboratory):
     """Running is not enough: the new engine must control what the old one started."""
     output = laboratory.host("gpu-1").check_output("docker exec %s sleep 0", ADMINS_SERVICE)
     assert output == ""
+
+
+@pytest.fixture
+def in_a_swarm(laboratory: Any) -> Iterator[None]:
+    """The admin has prepared gpu-1 for Docker Swarm."""
+    host = laboratory.host("gpu-1")
+    line = '1i swarm-resource = "DOCKER_RESOURCE_GPU"'
+    host.check_output("cp --preserve %s /root/toolkit.toml", TOOLKIT)
+    host.check_output("sed --in-place %s %s", line, TOOLKIT)
+    yield
+    host.check_output("mv /root/toolkit.toml %s", TOOLKIT)
+
+
+def seen_by_swarm(laboratory: Any) -> int:
+    """Return how many GPUs the pod sees."""
+    laboratory.kubectl("apply", "-f", "-", stdin=BY_SWARM)
+    try:
+        succeeded = "--for=jsonpath={.status.phase}=Succeeded"
+        laboratory.kubectl("wait", succeeded, "pod/by-swarm", "--timeout=60s")
+        return int(laboratory.kubectl("logs", "by-swarm"))
+    finally:
+        laboratory.kubectl("delete", "pod", "by-swarm")
+
+
+def test_variable_of_docker_swarm_counts_only_if_the_toolkit_names_it(laboratory):
+    assert seen_by_swarm(laboratory) == 0
+
+
+def test_variable_of_docker_swarm_leads_past_the_guard_and_verify_names_it(laboratory, in_a_swarm):
+    assert seen_by_swarm(laboratory) == laboratory.gpu_count["gpu-1"]
+    run = laboratory.playbook("metal.gpu.verify", "--limit=gpu-1")
+    assert run.returncode == 0
+    assert f"SWARM_RESOURCE_SET gpu-1: {TOOLKIT} has swarm-resource with DOCKER_RES" in run.words

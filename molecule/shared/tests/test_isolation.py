@@ -9,8 +9,11 @@ there where `nvidia` is the default runtime: under Docker always, elsewhere if a
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import leaks
@@ -30,6 +33,71 @@ spec:
       image: nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04
       resources: {resources}
 """
+
+
+LIMIT = {"limits": {"nvidia.com/gpu": 1}}
+NOTHING = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
+FOREIGN = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "GPU-x"}]}
+OF_FIELD = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+BY_NAME, BY_PATH, BY_CLASS = (
+    "only the device plugin names GPUs in NVIDIA_VISIBLE_DEVICES",
+    "a hostPath volume has a device file of a GPU",
+    "the pod has the RuntimeClass nvidia, and requests no GPU",
+)
+
+
+@dataclass(frozen=True)
+class Try:
+    """A pod, and what the guard says of it."""
+
+    what: str
+    container: dict[str, Any] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    said: str = ""
+
+    def create(self, laboratory: Any, namespace: str = "default") -> Any:
+        """Have the API server admit the pod, which it then does not create; return the result."""
+        image = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
+        metadata = {"name": "guarded", "namespace": namespace, "annotations": self.annotations}
+        containers = [{"name": "cuda", "image": image, **self.container}]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        pod |= {"spec": {"containers": containers, **self.spec}}
+        words = ("apply", "--dry-run=server", "-f", "-")
+        return laboratory.try_kubectl(*words, stdin=json.dumps(pod))
+
+
+def mounting(path: str) -> dict[str, Any]:
+    return {"volumes": [{"name": "host", "hostPath": {"path": path}}]}
+
+
+CLASS = {"runtimeClassName": "nvidia"}
+CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
+REJECTED = [
+    Try("device file", spec=mounting("/dev/nvidia0"), said=BY_PATH),
+    Try("device file, two slashes", spec=mounting("/dev//nvidia0"), said=BY_PATH),
+    Try("foreign value", FOREIGN, said=BY_NAME),
+    Try("foreign value, with a limit", {**FOREIGN, "resources": LIMIT}, said=BY_NAME),
+    Try("valueFrom", {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", **OF_FIELD}]}, said=BY_NAME),
+    Try("class without a request", spec=CLASS, said=BY_CLASS),
+]
+ACCEPTED = [
+    Try("void", NOTHING),
+    Try("shared memory", spec=mounting("/dev/shm")),
+    Try("GPU of a virtual machine", annotations={"cdi.k8s.io/gpu": "nvidia.com/pgpu=0"}),
+    Try("class with a claim", spec={**CLASS, **CLAIM}),
+    Try("class with a limit", {"resources": LIMIT}, CLASS),
+]
+RUNTIME_CLASS = """
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: nvidia}
+handler: nvidia
+"""
+
+
+def named(tries: list[Try]) -> list[Any]:
+    return [pytest.param(one, id=one.what) for one in tries]
 
 
 def policies(laboratory: Any) -> list[str]:
@@ -90,6 +158,64 @@ def test_guard_is_back_and_a_second_run_changes_nothing(laboratory, default_runt
     assert len(policies(laboratory)) == 2
     run = leaks.site(laboratory, nvidia_container_runtime_default=True)
     assert not re.search(r"changed=[1-9]", run.output)
+
+
+@pytest.fixture(scope="module")
+def guarded(laboratory: Any, default_runtime: Any) -> Iterator[Any]:
+    """The guard judges pods. Docker's nodes have no RuntimeClass, and a pod with none is no pod."""
+    name = "runtimeclass/nvidia"
+    has_class = laboratory.try_kubectl("get", name).returncode == 0
+    if not has_class:
+        laboratory.kubectl("apply", "-f", "-", stdin=RUNTIME_CLASS)
+    yield laboratory
+    if not has_class:
+        laboratory.kubectl("delete", name)
+
+
+@pytest.mark.parametrize("one", named(REJECTED))
+def test_guard_rejects(guarded, one):
+    result = one.create(guarded)
+    assert result.returncode != 0
+    assert one.said in result.stderr
+
+
+@pytest.mark.parametrize("one", named(ACCEPTED))
+def test_guard_accepts(guarded, one):
+    result = one.create(guarded)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("one", named([*REJECTED, *ACCEPTED]))
+def test_guard_leaves_exempt_namespaces_alone(guarded, one):
+    result = one.create(guarded, "kube-system")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def await_guard(laboratory: Any, *, rejects: bool) -> None:
+    """Nothing tells when the API server heeds a policy, but that it does."""
+    deadline = time.monotonic() + 30
+    while (REJECTED[0].create(laboratory).returncode != 0) is not rejects:
+        assert time.monotonic() < deadline
+
+
+@pytest.fixture
+def only_warns(guarded: Any) -> Iterator[None]:
+    default = {"nvidia_container_runtime_default": True}
+    leaks.site(guarded, **default, device_plugin_guard="warn")
+    await_guard(guarded, rejects=False)
+    yield
+    leaks.site(guarded, **default, device_plugin_guard="enforce")
+    await_guard(guarded, rejects=True)
+
+
+def test_guard_that_only_warns(guarded, only_warns):
+    for one in REJECTED:
+        result = one.create(guarded)
+        assert result.returncode == 0
+        assert "Warning: " in result.stderr
+        assert one.said in result.stderr
+    for one in ACCEPTED:
+        assert one.create(guarded).stderr == ""
 
 
 def test_pods_that_request_gpus_still_get_them(laboratory, default_runtime):

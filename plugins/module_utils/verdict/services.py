@@ -32,14 +32,18 @@ _COMPONENTS = {
     "nvidia_container_runtime": "container_toolkit",
     "kubelet_device_plugins": "kubelet",
 }
-# Notices about a node that is well now and not after the next boot, about a file that breaks some
-# containers, and about variables without the effect that they ask for.
+# Notices about a node that is well now and not after the next boot or the next run of another tool,
+# about a second engine, about a file that breaks some containers or opens a way to GPUs, and about
+# variables without the effect that they ask for.
 _WORTH_KNOWING = (
     "CDI_FILE_OUTDATED",
+    "ENGINE_BESIDE",
     "KERNEL_PENDING",
+    "KUBESPRAY_OVERWRITES",
     "REPOSITORY_KEPT",
     "REPOSITORY_UNUSED",
     "SIGNING_KEY_UNTRUSTED",
+    "SWARM_RESOURCE_SET",
 )
 # The finding that already reports a stopped component.
 _STOPPED = {

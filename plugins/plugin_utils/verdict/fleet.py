@@ -26,9 +26,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
     SmokeRow,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    isolation,
+    runtime,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import strategy
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.engines import DOCKER
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     BUSY,
     OK,
@@ -98,16 +100,10 @@ def member(host: Host) -> dict[str, Any]:
 
 
 def _gives_gpus_by_default(host: Host) -> bool:
-    """Tell whether an image can choose its GPUs, because `nvidia` is the default runtime.
-
-    It counts before the role has set it, too: otherwise only the next run would bring the guard.
-    Pods under Docker get no GPU in another way.
-    """
-    engine, node = host.planned.get("engine"), host.planned.get("node")
     is_wanted = section(host.planned, "plans", runtime.ROLE, "data").get("is_default")
-    if engine == DOCKER or is_wanted:
-        return True
-    return node is not None and strategy.default_runtime(engine, node) == runtime.NAME
+    return isolation.gives_gpus_by_default(
+        host.planned.get("engine"), host.planned.get("node"), bool(is_wanted)
+    )
 
 
 def ask(host: Host) -> Question | None:

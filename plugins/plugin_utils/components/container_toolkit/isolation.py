@@ -57,12 +57,26 @@ def plan_isolation(plan: Plan[Data], node: Node, desired: Desired) -> None:
     is_crio = engine == engines.CRIO
     if ignores_environment(node, desired, engine):
         _plan_settings(plan, node, SETTINGS, annotations=is_crio)
-    elif is_crio and _closes_annotations(node, desired):
+        return
+    if is_crio and _closes_annotations(node, desired):
         if any(key[0] in SETTINGS for key in changes(node, runtime.ROLE, _PATH)):
             plan.step(ACCEPT, "this role has changed them, and pods need the variable now")
         _plan_settings(plan, node, {}, annotations=True)
     else:
         plan_no_isolation(plan, node)
+    _notice_swarm_resource(plan, node, engine, is_wanted=bool(desired["default"]))
+
+
+def _notice_swarm_resource(
+    plan: Plan[Data], node: Node, engine: str | None, *, is_wanted: bool
+) -> None:
+    """Name the variables that lead past the guard, where pods need it."""
+    toolkit = node["toolkit"]
+    names = toolkit["swarm_resource"]
+    is_read = plan.has_step(ACCEPT) or toolkit["settings"].get(_ENVVAR) is not False
+    is_for_pods = node["kubelet"]["installed"]
+    if names and is_read and is_for_pods and gives_gpus_by_default(engine, node, is_wanted):
+        plan.notice("SWARM_RESOURCE_SET", path=_PATH, names=" and ".join(names))
 
 
 def _plan_settings(
@@ -92,6 +106,17 @@ def plan_no_isolation(plan: Plan[Data], node: Node) -> None:
     """Plan to give back the settings that this role has changed."""
     if _PATH in edited(node, runtime.ROLE):
         plan.step(ACCEPT, "this role has changed them")
+
+
+def gives_gpus_by_default(engine: str | None, node: Node | None, is_wanted: bool) -> bool:
+    """Tell whether an image can choose its GPUs, because `nvidia` is the default runtime.
+
+    It counts before the role has set it, too: otherwise only the next run would bring the guard.
+    Pods under Docker get no GPU in another way.
+    """
+    if engine == engines.DOCKER or is_wanted:
+        return True
+    return node is not None and runtime.default(engine, node) == runtime.NAME
 
 
 def ignores_environment(node: Node, desired: Desired, engine: str | None) -> bool:

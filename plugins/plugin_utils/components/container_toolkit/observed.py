@@ -8,7 +8,7 @@ import re
 from hashlib import sha256
 from typing import TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, texts
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text, texts
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
     cdi,
@@ -50,6 +50,7 @@ class Toolkit(TypedDict):
     config_error: str | None
     settings: dict[str, bool]  # those at its top that are true or false
     annotation_prefixes: list[str] | None  # of the annotations that name CDI devices
+    swarm_resource: list[str]  # variables of containers that count before NVIDIA_VISIBLE_DEVICES
     char_dev_rules: list[str]
 
 
@@ -103,6 +104,7 @@ def _toolkit(raw: Raw) -> Toolkit:
             if isinstance(value, bool)
         },
         "annotation_prefixes": _annotation_prefixes(document),
+        "swarm_resource": _swarm_resource(document),
         "char_dev_rules": [
             path for path in raw.find("*/udev/rules.d/*.rules") if _has_link_rule(raw.texts[path])
         ],
@@ -137,6 +139,11 @@ def _annotation_prefixes(document: Document | None) -> list[str] | None:
     modes = section(document.content if document else {}, "nvidia-container-runtime", "modes")
     found = section(modes, "cdi").get("annotation-prefixes")
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else None
+
+
+def _swarm_resource(document: Document | None) -> list[str]:
+    names = text(document.content if document else {}, "swarm-resource") or ""
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _config_without_edits(raw: Raw) -> str | None:

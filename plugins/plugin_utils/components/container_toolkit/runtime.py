@@ -9,9 +9,12 @@ STEPS, and its Data: what its tasks need to know.
 
 from __future__ import annotations
 
+from posixpath import basename
 from typing import TypedDict
 
+from ansible_collections.metal.gpu.plugins.module_utils import mappings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit, Step
 
 ROLE = "nvidia_container_runtime"
@@ -35,6 +38,19 @@ class Data(TypedDict, total=False):
 
     config: Edit | None  # None: the engine is not installed yet
     is_default: bool  # the variable asks for nvidia as the default runtime
+
+
+def default(engine: str | None, node: Node) -> str | None:
+    """Return the default runtime of an engine, and `nvidia` if that is NVIDIA's by another name.
+
+    nvidia-container-runtime.legacy and .cdi read the environment of the container, too.
+    """
+    found = mappings.text(node, "engines", engine or "", "default_runtime")
+    binary = basename(
+        mappings.text(node, "engines", engine or "", "runtimes", found or "", "binary") or ""
+    )
+    program = basename(PROGRAM)
+    return NAME if binary == program or binary.startswith(f"{program}.") else found
 
 
 def text(value: object) -> str | None:

@@ -11,10 +11,8 @@ Source: tests/recorded/engine_strategies.yml
 from __future__ import annotations
 
 from collections.abc import Iterator
-from posixpath import basename
 from typing import NamedTuple, TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import text
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import is_newer
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
@@ -105,21 +103,7 @@ def facts(engine: str | None, node: Node, *, is_pending: bool) -> Facts:
         return {"versions": {}, "cdi": None, "default": None}
     if is_pending or not counts:
         return {"versions": versions, "cdi": None, "default": None}
-    return {"versions": versions, "cdi": cdi, "default": default_runtime(engine, node)}
-
-
-def default_runtime(engine: str | None, node: Node) -> str | None:
-    """Return the default runtime of an engine, and `nvidia` if that is NVIDIA's by another name.
-
-    nvidia-container-runtime.legacy and .cdi read the environment of the container, too.
-    """
-    default = text(node, "engines", engine or "", "default_runtime")
-    binary = basename(
-        text(node, "engines", engine or "", "runtimes", default or "", "binary") or ""
-    )
-    program = basename(runtime.PROGRAM)
-    is_nvidia = binary == program or binary.startswith(f"{program}.")
-    return runtime.NAME if is_nvidia else default
+    return {"versions": versions, "cdi": cdi, "default": runtime.default(engine, node)}
 
 
 def decide(member: Member, desired: str) -> Decision:

@@ -272,6 +272,7 @@ def test_a_gpu_node(observe, tmp_path):
             "config_error": None,
             "settings": {},
             "annotation_prefixes": None,
+            "swarm_resource": [],
             "char_dev_rules": ["/usr/lib/udev/rules.d/71-nvidia-dev-char.rules"],
         },
         "cdi": {

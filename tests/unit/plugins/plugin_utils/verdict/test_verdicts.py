@@ -434,6 +434,54 @@ def test_drift(two: Node, change: Change, codes: list[str], words: str) -> None:
     assert words in verdict["findings"][0]["message"]
 
 
+def kubespray(raw: dict[str, Any]) -> None:
+    """Have containerd where Kubespray installs it, with its file, which imports nothing."""
+    raw["exists"]["tool_Kubespray"] = True
+    raw["programs"]["containerd"] = "/usr/local/bin/containerd"
+    for path, text in raw["texts"].items():  # the file, and its history
+        raw["texts"][path] = text.replace("imports = ", "# imports = ")
+
+
+def docker_beside(raw: dict[str, Any]) -> None:
+    raw["programs"]["dockerd"] = "/usr/bin/dockerd"
+    raw["outputs"]["dockerd"] = {"rc": 0, "stdout": "Docker version 29.8.1\n", "stderr": ""}
+    raw["units"]["docker.service"] = dict(raw["units"]["containerd.service"])
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        pytest.param(
+            kubespray, "KUBESPRAY_OVERWRITES", "Kubespray writes /etc/containerd/config.toml anew",
+            id="whose file it is",
+        ),
+        pytest.param(
+            docker_beside, "ENGINE_BESIDE", "Docker runs beside containerd, which the kubelet uses",
+            id="which engine is the kubelet's",
+        ),
+    ],
+)  # fmt: skip
+def test_who_owns_what_is_in_the_verdict(two: Node, change: Change, code: str, words: str) -> None:
+    """It is no failure."""
+    node = two.copy()
+    change(node.raw)
+    verdict = node.judge(node.observed())
+    assert ([found["code"] for found in verdict["findings"]], verdict["ok"]) == ([code], True)
+    assert words in verdict["findings"][0]["message"]
+
+
+def test_variables_that_lead_past_the_guard(eight: Node) -> None:
+    """Docker's nodes need the guard."""
+    node = eight.copy()
+    config = "/etc/nvidia-container-runtime/config.toml"
+    assert node.codes() == []
+    line = 'swarm-resource = "DOCKER_RESOURCE_GPU"\n'
+    node.raw["texts"][config] = line + node.raw["texts"].get(config, "")
+    (found,) = node.judge(node.observed())["findings"]
+    assert found["code"] == "SWARM_RESOURCE_SET"
+    assert f"{config} has swarm-resource with DOCKER_RESOURCE_GPU" in found["message"]
+
+
 def test_drift_of_docker(eight: Node) -> None:
     """Another tool gives Docker its former default runtime back, without which no pod has a GPU."""
     node = eight.copy()

@@ -31,6 +31,7 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
 
 ROOT = Path(__file__).parents[6]
 RECORD = yaml.safe_load((ROOT / "tests/recorded/isolation.yml").read_text())
+SWARM = [row for row in RECORD["swarm"]["rows"] if "set" in row]
 ROLE = "nvidia_container_runtime"
 FILE = "/etc/nvidia-container-runtime/config.toml"
 ENVVAR, MOUNTS = isolation.SETTINGS
@@ -148,6 +149,68 @@ def test_annotations_under_cri_o(prefixes: Any, desired: dict[str, Any], expecte
         assert made["data"]["settings"]["merge"] == merged
     if not desired:
         assert slugs(node(DONE, OURS, changes)) == set()
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "desired", "expected"),
+    [
+        pytest.param(DOCKER, [], {}, True, id="Docker"),
+        pytest.param(DOCKER, [], {"envvar": "ignore"}, False, id="Docker, no variable counts"),
+        pytest.param(
+            DOCKER, [{"kubelet": {"installed": False}}], {}, False, id="Docker without pods"
+        ),
+        pytest.param(DONE, [OURS], {}, False, id="containerd"),
+        pytest.param(DONE, [ADMINS], {}, False, id="containerd, the admin's toolkit"),
+        pytest.param(
+            DONE,
+            [ADMINS, {"toolkit": {"settings": {ENVVAR: False}}}],
+            {"default": True},
+            False,
+            id="the admin's, no variable counts",
+        ),
+        pytest.param(DONE, [OURS], {"default": True}, True, id="containerd, default runtime"),
+        pytest.param(CRIO, [OURS], {"default": True}, True, id="CRI-O, default runtime"),
+        pytest.param(DOCKER, [], {"state": "absent"}, False, id="teardown"),
+    ],
+)
+def test_variables_of_docker_swarm(
+    base: Any, changes: list[Any], desired: dict[str, Any], *, expected: bool
+) -> None:
+    """They matter where the guard has to set NVIDIA_VISIBLE_DEVICES."""
+    toolkit = {"settings": {}, "swarm_resource": ["DOCKER_RESOURCE_GPU", "ACME"]}
+    found = node(base, {"toolkit": toolkit}, *changes)
+    found["ours"]["edits"] = []
+    made = plan(ROLE, without_nulls(found), **desired)
+    assert made["refusals"] == []
+    said = [one["message"] for one in made["notices"] if one["code"] == "SWARM_RESOURCE_SET"]
+    assert len(said) == expected
+    if expected:
+        assert f"{FILE} has swarm-resource with DOCKER_RESOURCE_GPU and ACME," in said[0]
+        found["toolkit"]["swarm_resource"] = []
+        again = plan(ROLE, without_nulls(found), **desired)
+        assert "SWARM_RESOURCE_SET" not in [one["code"] for one in again["notices"]]
+
+
+def test_variables_of_docker_swarm_count_again_with_the_settings_of_the_toolkit() -> None:
+    toolkit = {"settings": isolation.SETTINGS, "swarm_resource": ["DOCKER_RESOURCE_GPU"]}
+    found = node(DONE, OURS, {"toolkit": toolkit})
+    found["ours"]["edits"] = [*found["ours"]["edits"], EDIT]
+    for default in (False, True):
+        made = plan(ROLE, without_nulls(found), default=default)
+        assert ("SWARM_RESOURCE_SET" in [one["code"] for one in made["notices"]]) is default
+
+
+@pytest.mark.parametrize("line", [f'swarm-resource = "{row["set"]}"' for row in SWARM])
+def test_variables_are_read_as_the_toolkit_does(observe: Any, tmp_path: Path, line: str) -> None:
+    plant(tmp_path, {FILE: f"{line}\n{FROM_PACKAGE}"})
+    (names,) = {tuple(row["uses"]) for row in SWARM if len(row["uses"]) == 2}
+    assert observe(Programs({}))["toolkit"]["swarm_resource"] == [*names]
+
+
+def test_no_variable_is_set_in_the_file_of_the_package(observe: Any, tmp_path: Path) -> None:
+    for line in ("", '#swarm-resource = "DOCKER_RESOURCE_GPU"', 'swarm-resource = ""'):
+        plant(tmp_path, {FILE: f"{line}\n{FROM_PACKAGE}"})
+        assert observe(Programs({}))["toolkit"]["swarm_resource"] == []
 
 
 def test_default_runtime_of_the_admins_toolkit() -> None:
