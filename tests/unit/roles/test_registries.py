@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     VIRGIN,
     merge,
 )
+from ansible_collections.metal.gpu.tests.unit.support.distributions import HOME
 from ansible_collections.metal.gpu.tests.unit.support.registry_server import Kind, make, serve
 
 from .test_tasks import ROOT
@@ -37,6 +38,7 @@ NODES = {
     "containerd": merge(VIRGIN, {"engines": {"containerd": {"version": "2.4.2"}}}),
     "docker": DOCKER,
     "crio": CRIO,
+    "k3s": merge(VIRGIN, {"engines": {"containerd": {"version": "2.2.0", "home": HOME}}}),
 }
 
 
@@ -56,7 +58,8 @@ def run(folder: Path, engine: str, hosts: list[Mapping[str, Any]]) -> tuple[int,
             {"ansible.builtin.include_role": {"name": "metal.gpu.registries"}},
         ],
     }
-    (folder / "vars.yml").write_text(yaml.safe_dump({"planted": node, "registries_hosts": hosts}))
+    variables = {"planted": node, "registries_hosts": hosts, "registries_restart_ok": True}
+    (folder / "vars.yml").write_text(yaml.safe_dump(variables))
     return run_play(folder, play, "-vvvv", "--check", "--diff")
 
 
