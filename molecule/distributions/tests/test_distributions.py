@@ -136,6 +136,31 @@ def test_a_drop_in_with_which_k0s_does_not_start_again(laboratory, tmp_path):
     host.check_output(f"rm {path}")
 
 
+REGISTRIES = "/etc/rancher/k3s/registries.yaml"
+FAULT = "/etc/systemd/system/k3s-agent.service.d/fault.conf"
+
+
+def test_k3s_that_does_not_start_with_the_mirrors_gets_its_former_file(laboratory, tmp_path):
+    def add(group: Any) -> None:
+        hosts = group["hosts"]["gpu-1"]["registries_hosts"]
+        hosts.append({**hosts[0], "host": "fault.example"})
+
+    host = laboratory.host("gpu-1")
+    before = host.check_output(f"sha256sum {REGISTRIES}")
+    command = f"ExecStartPre=/bin/sh -c '! grep --quiet fault.example {REGISTRIES}'"
+    host.check_output(f"mkdir {FAULT.rpartition('/')[0]}")
+    host.check_output(f"printf %s > {FAULT}; systemctl daemon-reload", f"[Service]\n{command}\n")
+    run = laboratory.playbook(
+        *("metal.gpu.site", "--tags=registries", "--limit=gpu-1,localhost"),
+        inventory=laboratory.inventory_with(tmp_path / "inventory.yml", add),
+    )
+    host.check_output(f"rm -r {FAULT.rpartition('/')[0]}; systemctl daemon-reload")
+    assert run.returncode != 0
+    assert "ENGINE_NOT_BACK gpu-1: " in run.words
+    assert host.check_output(f"sha256sum {REGISTRIES}") == before
+    laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-1", "--timeout=60s")
+
+
 def test_a_stopped_distribution_is_named_and_not_started(laboratory, tmp_path):
     host = laboratory.host("gpu-1")
     host.check_output("systemctl stop k3s-agent")
@@ -158,8 +183,11 @@ def test_teardown_gives_back(laboratory):
     laboratory.kubectl("delete", "pod", "cuda-gpu-1", "cuda-gpu-2", "--now")
     run = laboratory.playbook("metal.gpu.teardown")
     assert run.returncode == 0
-    assert not laboratory.host("gpu-2").file(K0S_DROP_IN).exists
     assert not laboratory.host("gpu-1").file(f"{K3S}/config-v3.toml.d").exists
+    assert not laboratory.host("gpu-1").file("/etc/rancher").exists
+    files = laboratory.host("gpu-2").check_output("find /etc/k0s -mindepth 1").split()
+    folder = "/etc/k0s/containerd.d"
+    assert {*files} == {CONFIGS["gpu-2"], folder, f"{folder}/cri-registry.toml"}
     for node in laboratory.addresses:
         assert "nvidia" not in runtimes(laboratory, node)
         laboratory.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=60s")

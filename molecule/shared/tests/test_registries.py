@@ -15,7 +15,10 @@ import pytest
 LOGIN = ("ca", "username", "password")
 OPTIONS = ("--diff", "-vvvv")
 # Where engines, the kubelet and the role have settings.
-SETTINGS = "/etc/containerd /etc/docker /etc/containers /etc/crio /root/.docker /var/lib/metal-gpu"
+SETTINGS = (
+    "/etc/containerd /etc/docker /etc/containers /etc/crio /etc/k0s /etc/rancher"
+    " /root/.docker /var/lib/metal-gpu"
+)
 WATCH = """
 until [ -e stop ]; do
   grep --files-with-matches --fixed-strings --file=words /proc/[0-9]*/cmdline >> found 2> /dev/null
@@ -36,13 +39,17 @@ def one_more(laboratory: Any, path: Path) -> Path:
     """Return an inventory whose nodes log in to one more registry: the mirror, with its port.
 
     Without the port, it is the mirror that has no login of its own in the inventory of Docker.
+    k0s has logins for mirrors only.
     """
     registry = laboratory.facts["registry"]
-    item = {"host": f"{registry['address']}:443", **{key: registry[key] for key in LOGIN}}
+    address = f"{registry['address']}:443"
+    trust = {key: registry[key] for key in LOGIN}
+    of_k0s = {"host": "k0s.example", "mirrors": [{"url": f"https://{address}", **trust}]}
 
     def add(group: Any) -> None:
-        for host in group["hosts"].values():
-            host["registries_hosts"].append(item)
+        for node, host in group["hosts"].items():
+            is_k0s = "k0s" in laboratory.facts["nodes"][node]["scenes"]
+            host["registries_hosts"].append(of_k0s if is_k0s else {"host": address, **trust})
 
     return Path(laboratory.inventory_with(path, add))
 
@@ -118,8 +125,9 @@ def test_only_root_can_read_the_login(laboratory, watched, node):
     files = f"find {places} -xdev -path /usr -prune -o -type f -print0"
     found = laboratory.host(node).run(f"{files} | xargs --null {grep}").stdout.split()
     assert found  # such as the engine's own file
-    readable = f"find {' '.join(found)} -perm /077"
-    assert laboratory.host(node).check_output(readable) == ""
+    # The files of k3s are for everybody, in a folder that only root can enter.
+    readable = f"cd /; runuser -u nobody -- find /etc/passwd {' '.join(found)} -perm /077"
+    assert laboratory.host(node).run(readable).stdout.split() == ["/etc/passwd"]
 
 
 @pytest.mark.parametrize(

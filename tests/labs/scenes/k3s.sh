@@ -9,19 +9,21 @@ set -eu
 data=/var/lib/rancher/k3s
 bin=$data/data/current/bin
 mkdir -p $bin $data/agent/etc/containerd /run/k3s/containerd
+chmod 700 $data/agent # the files in it are for everybody
 systemctl disable --now kubelet containerd
 # One file with many names: the process of containerd has this file, and another first word.
 cp /usr/bin/containerd $bin/k3s
 ln -s k3s $bin/containerd
 # Without its name: the real k3s has no process of the kubelet.
 cp /usr/bin/kubelet $bin/embedded
+cp registries.py $bin
 version=$(kubelet --version | sed 's/^Kubernetes //')
 sed "s/@VERSION@/$version+k3s1/" k3s > /usr/local/bin/k3s
 chmod 755 /usr/local/bin/k3s
 mv /etc/kubernetes/kubelet.conf $data/agent/kubelet.kubeconfig
 mv /var/lib/kubelet/config.yaml $data/agent/kubelet.yaml
 grep -v '^version' /etc/containerd/config.toml > $data/agent/base.toml
-# k3s has a root of its own. Here it has the laboratory's images, so the host's containerd goes elsewhere.
+# k3s has a root of its own. Here only this folder can have layers, so that of the host goes below it.
 sed -i '/^version/a root = "/var/lib/containerd/of-the-host"' /etc/containerd/config.toml
 dpkg --purge kubelet
 rm -rf /usr/lib/systemd/system/kubelet.service.d /var/lib/kubelet/kubeadm-flags.env

@@ -26,6 +26,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     VIRGIN,
     merge,
 )
+from ansible_collections.metal.gpu.tests.unit.support.distributions import HOME
 from ansible_collections.metal.gpu.tests.unit.support.registry_server import Kind, make, serve
 
 from .test_tasks import ROOT
@@ -39,6 +40,7 @@ NODES = {
     "containerd": merge(VIRGIN, {"engines": {"containerd": {"version": "2.4.2"}}}),
     "docker": DOCKER,
     "crio": CRIO,
+    "k3s": merge(VIRGIN, {"engines": {"containerd": {"version": "2.2.0", "home": HOME}}}),
 }
 
 
@@ -63,7 +65,9 @@ def run(
             {"ansible.builtin.include_role": {"name": "metal.gpu.registries"}},
         ],
     }
-    text = yaml.safe_dump({"planted": node, "registries_hosts": hosts})
+    text = yaml.safe_dump(
+        {"planted": node, "registries_hosts": hosts, "registries_restart_ok": True}
+    )
     options = ["-vvvv", "--check", "--diff"]
     if vault:
         (folder / "key").write_text("key")

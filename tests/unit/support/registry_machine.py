@@ -62,6 +62,7 @@ K3S = {
     "former_drop_ins": [],
     "host_containerd": False,
 }
+RKE2 = {**K3S, "name": "RKE2", "unit": "rke2-agent.service"}
 Observe = Callable[[Programs], dict[str, Any]]
 
 
@@ -80,6 +81,7 @@ ENGINES = {
     "docker": DOCKER,
     "crio": CRIO,
     "k3s": merge(VIRGIN, {"engines": {"containerd": {"home": K3S}}}),
+    "RKE2": merge(VIRGIN, {"engines": {"containerd": {"home": RKE2}}}),
 }
 
 
@@ -144,6 +146,7 @@ OF_ADMIN = {
     ),
     "/var/lib/kubelet/config.json": '{"auths": {"quay.io": {"auth": "eA=="}}}\n',
 }
+REGISTRIES_YAML = "# ours\nmirrors:\n  nvcr.io:\n    endpoint:\n      - https://own.example\n"
 ADMIN = {
     "docker": {
         "/etc/docker/daemon.json": '{\n\t"registry-mirrors": ["https://own.example/"]\n}\n',
@@ -153,10 +156,7 @@ ADMIN = {
         "/etc/containers/registries.conf": 'unqualified-search-registries = ["docker.io"]\n',
         "/etc/crio/crio.conf.d/10-crio.conf": "[crio.image]\n",
     },
-    "k3s": {
-        "/etc/rancher/k3s/registries.yaml": (
-            "# ours\nmirrors:\n  nvcr.io:\n    endpoint:\n      - https://own.example\n"
-        ),
-    },
+    "k3s": {"/etc/rancher/k3s/registries.yaml": REGISTRIES_YAML},
+    "RKE2": {"/etc/rancher/rke2/registries.yaml": REGISTRIES_YAML},
     **{one: OF_ADMIN for one in ENGINES if one.startswith("containerd")},
 }

@@ -98,6 +98,12 @@ def test_k0s_reads_no_folder_until_somebody_tells_it(tmp_path: Path, observe: Ob
     node._node = merge(of_containerd("1.7.24"), {"engines": {"containerd": {"home": k0s}}})
     assert codes(node.plan([{**OF_NVCR}])) == ["REGISTRY_PATH_UNSET"]
     assert codes(node.plan([OF_ITSELF])) == ["REGISTRY_UNSUPPORTED", "REGISTRY_PATH_UNSET"]
+    folder = "/etc/k0s/containerd.d/certs.d"  # of the example of k0s
+    told = of_containerd("2.4.2", folders=[folder])
+    node._node = merge(told, {"engines": {"containerd": {"home": k0s}}})
+    planned = node.plan([OF_NVCR])
+    assert planned["refusals"] == []
+    assert planned["data"]["target"]["folders"] == {"nvcr.io": f"{folder}/nvcr.io"}
 
 
 # As Kubespray v2.29.1 to v2.31.0 writes it for docker.io, by its default.

@@ -45,7 +45,8 @@ def test_second_run_has_nothing_to_do_and_absent_restores_every_byte(
     machine: Callable[[str], Machine], engine: str, has_files: bool
 ) -> None:
     node, hosts = machine(engine), WANTED[engine]
-    of_packages = ("containerd", "containers", "crio/crio.conf.d", "docker", "rancher/k3s")
+    of_packages = ("containerd", "containers", "crio/crio.conf.d", "docker")
+    of_packages += ("rancher/k3s", "rancher/rke2")
     for folder in (*(f"etc/{one}" for one in of_packages), "root", "var/lib/kubelet"):
         (node.root / folder).mkdir(parents=True)
     for path, text in (ADMIN[engine] if has_files else {}).items():
@@ -264,10 +265,12 @@ def test_certificate_of_docker_io(
     assert planned["data"]["certificates"] == [f"{folder}/metal-gpu.crt"]
 
 
-def test_file_of_k3s(machine: Callable[[str], Machine]) -> None:
-    node = machine("k3s")
-    path = "/etc/rancher/k3s/registries.yaml"
-    write(node.root, path, ADMIN["k3s"][path], 0o600)
+@pytest.mark.parametrize(
+    ("engine", "place"), [("k3s", "/etc/rancher/k3s"), ("RKE2", "/etc/rancher/rke2")]
+)
+def test_file_of_a_distribution(machine: Callable[[str], Machine], engine: str, place: str) -> None:
+    node, path = machine(engine), f"{place}/registries.yaml"
+    write(node.root, path, ADMIN[engine][path], 0o600)
     planned = node.run([OF_NVCR, OF_ITSELF])
     found = yaml.safe_load(node.text(path))
     assert found["mirrors"]["nvcr.io"]["endpoint"] == [
@@ -279,7 +282,7 @@ def test_file_of_k3s(machine: Callable[[str], Machine]) -> None:
         "username": "me",
         "password": SECRET,
     }
-    folder = "/etc/rancher/k3s/certs.d/registry.example"
+    folder = f"{place}/certs.d/registry.example"
     assert found["configs"]["registry.example"]["tls"] == {
         "ca_file": f"{folder}/metal-gpu.crt",
         "cert_file": f"{folder}/metal-gpu.cert",
