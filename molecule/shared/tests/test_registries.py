@@ -145,6 +145,7 @@ def test_only_root_can_read_the_login(laboratory, watched, node):
         ("wrong-password", "REGISTRY_LOGIN_REFUSED"),
         ("unknown-authority", "REGISTRY_UNTRUSTED"),
         ("expired-certificate", "REGISTRY_CERTIFICATE_EXPIRED"),
+        ("client-certificate", "REGISTRY_LOGIN_REFUSED"),
     ],
 )
 def test_registry_that_cannot_be_used_changes_nothing(laboratory, playbook, more, fault, code):
