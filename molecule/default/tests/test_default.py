@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import footprint
 import pytest
+import registries
 import yaml
 
 LABELLED = ("nodes", "-l", "nvidia.com/gpu.present=true")
@@ -97,6 +99,44 @@ def test_device_plugin_is_changed_in_place(laboratory):
         for argument in container["args"]
     }
     assert {item["metadata"]["uid"] for item in plugin(laboratory)} == before
+
+
+@pytest.fixture
+def pull_secret(laboratory: Any) -> Iterator[str]:
+    """The login of the registry, in a Secret of the pods' namespace."""
+    registry = laboratory.facts["registry"]
+    login = base64.b64encode(f"{registry['username']}:{registry['password']}".encode()).decode()
+    content = json.dumps({"auths": {"nvcr.io": {"auth": login}}})
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "registry", "namespace": "default"},
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": content},
+    }
+    laboratory.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+    yield "registry"
+    laboratory.kubectl("delete", "secret", "registry")
+
+
+def test_pod_pulls_with_its_own_secret_where_the_node_has_no_login(
+    laboratory, pull_secret, tmp_path
+):
+    inventory = registries.without_login(laboratory, tmp_path / "inventory.yml")
+    variables = {
+        "verify_level": "list",
+        "verify_smoke_image": "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda11.7.1",  # not there
+        "verify_smoke_image_pull_secrets": [pull_secret],
+    }
+    configure = ("metal.gpu.site", "--tags=registries")
+    try:
+        assert laboratory.playbook(*configure, inventory=inventory).returncode == 0
+        run = laboratory.playbook(
+            "metal.gpu.verify", "-e", json.dumps(variables), inventory=inventory
+        )
+    finally:
+        assert laboratory.playbook(*configure).returncode == 0
+    assert run.returncode == 0
 
 
 THEIRS = {"name": "nvdp", "namespace": "kube-system"}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import registries
 from scenes import ADMINS_SERVICE
 
 PLAYBOOK = "metal.gpu.docker_hosts"
@@ -175,6 +176,35 @@ def test_image_that_the_registry_does_not_give(laboratory, no_image, fault, code
     for node, code, text in zip(("gpu-1", "gpu-2"), codes, words, strict=True):
         assert rows(run)[node] == ["-", code]
         assert re.search(rf"{code} {node}: [^:]*{IMAGE}.*{text}", run.words)
+
+
+def test_login_that_nobody_gave(laboratory, no_image, tmp_path):
+    """The role names it and continues. Docker then says it, too."""
+    inventory = registries.without_login(laboratory, tmp_path / "inventory.yml")
+    try:
+        run = laboratory.playbook(PLAYBOOK, "--tags=registries,verify", inventory=inventory)
+    finally:
+        assert laboratory.playbook(PLAYBOOK, "--tags=registries").returncode == 0
+    assert run.returncode != 0
+    for node in ("gpu-1", "gpu-2"):
+        assert rows(run)[node] == ["-", "REGISTRY_LOGIN_MISSING"]
+        assert re.search(rf"REGISTRY_LOGIN_MISSING {node}: https://\S+ ", run.words)
+        assert re.search(rf"REGISTRY_LOGIN_MISSING {node}: [^:]*{IMAGE}", run.words)
+
+
+def test_registry_that_wants_a_certificate(laboratory, no_image, tmp_path):
+    inventory = registries.with_certificate(laboratory, tmp_path / "inventory.yml")
+    laboratory.lab("fault", "registry", "client-certificate")
+    try:
+        refused = laboratory.playbook(*PROOF)
+        run = laboratory.playbook(PLAYBOOK, "--tags=registries,verify", inventory=inventory)
+    finally:
+        laboratory.lab("fault", "registry", "restore")
+        assert laboratory.playbook(PLAYBOOK, "--tags=registries").returncode == 0
+    for node in ("gpu-1", "gpu-2"):
+        assert rows(refused)[node] == ["-", "REGISTRY_LOGIN_REFUSED"]
+    assert run.returncode == 0
+    assert rows(run) == {"gpu-1": ["4/4", "ok"], "gpu-2": ["4/4", "ok"]}
 
 
 def test_image_by_digest_is_pulled_once(laboratory, no_image):
