@@ -47,6 +47,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
     PlanResult,
     edited,
+    naming_rival,
     refuse_lost_history,
 )
 
@@ -164,7 +165,8 @@ def _plan_config(plan: Plan[Data], node: Node, place: Target, content: Layout) -
     edit = target.config_path(node, version)
     target.refuse_conflicts(plan, node, edit)
     plan.data["config"] = edit
-    plan.step(files.CONFIG, target.why_unread(node) if edit is not None else None)
+    if edit is not None:
+        plan.step(files.CONFIG, naming_rival(target.why_unread(node), node, ROLE, edit["path"]))
 
 
 def _refuse_prefixes(plan: Plan[Data], node: Node, registries: tuple[wanted.Registry, ...]) -> None:

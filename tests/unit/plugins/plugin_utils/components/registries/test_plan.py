@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import content
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import content, files
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     codes,
     merge,
@@ -204,6 +204,21 @@ def test_config_path_is_written_only_if_the_version_needs_it(
         assert edit is None
     else:
         assert (edit["path"], [*edit["merge"]["plugins"]]) == (expected[0], [expected[1]])
+
+
+def test_other_tool_that_writes_the_file_of_containerd_again_is_named(
+    tmp_path: Path, observe: Observe
+) -> None:
+    node = Machine(tmp_path, observe, "containerd-1.7")
+    config = {"exists": True, "imports": [], "cri_tables": [], "version": 2}
+    engine = {"engines": {"containerd": {"config": config}}}
+    node._node = merge(of_containerd("1.7.24", folders=[]), engine)
+    for is_named in (False, True):
+        write(node.root, CONFIG, "version = 2\n")
+        planned = node.run([OF_NVCR])
+        (reason,) = [one["reason"] for one in planned["steps"] if one["slug"] == files.CONFIG.slug]
+        said = f"; something else has changed {CONFIG} since this role wrote it"
+        assert (said in reason) is is_named
 
 
 def test_files_of_docker(machine: Callable[[str], Machine]) -> None:
