@@ -1936,7 +1936,7 @@ gpu_node:
           description: The lines of the units that P(metal.gpu.nfs_mounts#role) wrote, by path.
           type: dict
         mixed:
-          description: Paths of those of RV(nfs.units) that have other lines, too.
+          description: Paths of those of RV(gpu_node.nfs.units) that have other lines, too.
           type: list
           elements: str
         unread:
