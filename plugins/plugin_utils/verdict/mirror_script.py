@@ -195,7 +195,7 @@ def _checks_of_apt(one: Repository, packages: Iterable[str]) -> Iterator[str]:
     components = [f"/{component}/binary-amd64" for component in one.components.split()] or [""]
     indices = [shlex.quote(f"{folder}{component}/Packages") for component in components]
     for package in packages:
-        name, _, version = package.partition("=")
+        name, _equals, version = package.partition("=")
         words = " ".join(shlex.quote(word) for word in (place, name, version or "*"))
         yield f"check_deb {words} {' '.join(indices)}"
 
