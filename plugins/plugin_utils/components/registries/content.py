@@ -58,7 +58,8 @@ def questions(hosts: Sequence[object], target: Target) -> list[dict[str, object]
             ]
         elif one.fallback and (one.trust.has_login or one.trust.has_files):
             of_hub = of_docker_hub([one]) if target["kind"] == "docker" else {}
-            trusted = one.trust._replace(ca=of_hub.get(one.host, one.trust).ca)
+            ca, certificate, key = of_hub.get(one.host, one.trust)[:3]
+            trusted = one.trust._replace(ca=ca, certificate=certificate, key=key)
             servers.append(("https", one.server, trusted))
         for scheme, host, trust in servers:
             # The login of a registry is in the file of the kubelet, and not in a header.

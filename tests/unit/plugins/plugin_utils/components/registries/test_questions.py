@@ -16,7 +16,9 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
 )
 from ansible_collections.metal.gpu.tests.unit.support.registry_machine import (
     CA,
+    CLIENT,
     HUB,
+    KEY,
     MIRROR,
     OF_ITSELF,
     OF_NVCR,
@@ -42,6 +44,11 @@ def test_questions_to_registries(machine: Callable[[str], Machine]) -> None:
     assert asked(node.plan([of_hub]), [of_hub]) == expected
     target = node.plan([of_hub])["data"]["target"]
     assert {one["ca"] for one in content.questions([of_hub], target)} == {CA, CA.strip()}
+    # The folder docker.io of containerd's image store has the client certificate of a mirror, too.
+    pair = {"client_certificate": CLIENT, "client_key": KEY}
+    both = {**of_hub, "mirrors": [{**HUB["mirrors"][0], **pair}]}
+    assert {one["certificate"] for one in content.questions([both], target)} == {CLIENT}
+    assert {one["key"] for one in content.questions([both], target)} == {KEY}
 
 
 @pytest.mark.parametrize(
