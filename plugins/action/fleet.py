@@ -142,12 +142,13 @@ class ActionModule(ActionBase):
         registry = options["registry"] or urlsplit(options["mirror"]).netloc or options["mirror"]
         listing = mirror.collect(rows, options["mirror"], registry)
         commands = mirror_script.commands(listing, registry)
+        script = "\n".join(commands)
         return {
             "downloads": mirror.describe(listing),
             "commands": commands,
             "refusals": refusals,
             # Also of addresses that are signed.
-            "_ansible_no_log": redact("\n".join(commands)) != "\n".join(commands),
+            "_ansible_no_log": redact(script) != script,
         }
 
 
