@@ -1,0 +1,8 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Observe, plan and prove GPU nodes from Python, without Ansible.
+
+The decisions are those of the collection metal.gpu: this package only reaches machines and shows
+what the collection's library says of them.
+"""

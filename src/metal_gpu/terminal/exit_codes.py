@@ -1,0 +1,10 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The exit codes of `metal-gpu`. The commands that run a playbook end with the playbook's."""
+
+OK = 0
+FOUND = 1  # a node has a finding that needs somebody
+USAGE = 2  # an argument, an inventory or a file cannot be used; nothing was asked
+NOT_ASKED = 3  # a host gave no answer; takes precedence over FOUND
+INTERRUPTED = 130  # Ctrl-C
