@@ -25,6 +25,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.la
     Layout,
     Target,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.marks import (
+    key_text,
+    marks,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
@@ -89,6 +93,7 @@ def plan_docker(
     docker = node["engines"]["docker"]
     path, used = docker["config"]["path"], docker["mirrors"]
     unused = [one for one in mirrors if used is not None and one not in used]
+    is_reordered = _is_reordered(node, path, mirrors, used or ())
     ours = [
         edit["actor"]
         for edit in node["ours"]["edits"]
@@ -97,12 +102,27 @@ def plan_docker(
     if path in plan.data.get("settings", ()):
         plan.data["change"] = _change(path)
         plan.step(RELOAD, _RELOAD_REASON)
-    elif unused and ours and path not in written:
+    elif (unused or is_reordered) and ours and path not in written:
         plan.data["change"] = _change(path) if actor(places.ROLE) in ours else None
-        names = ", ".join(unused)
-        plan.step(RELOAD, f"Docker does not use {names} yet, which {path} has")
-    elif unused or path in written:
+        what = f"does not use {', '.join(unused)} yet, which {path} has"
+        if not unused:
+            what = f"uses its mirrors in another order than {path} has"
+        plan.step(RELOAD, f"Docker {what}")
+    elif unused or is_reordered or path in written:
         plan.notice("REGISTRIES_RESTART_DUE", engine="Docker", unit="docker.service")
+
+
+def _is_reordered(node: Node, path: str, mirrors: Sequence[str], used: Sequence[str]) -> bool:
+    """Tell whether Docker uses the desired mirrors in another order than its file has them.
+
+    The file can have another order than the variable: mirrors of the admin stay before.
+    """
+    file = node["registries"]["files"].get(path)
+    listed = file["items"].get(key_text(("registry-mirrors",)), []) if file else []
+    ours = {*marks(mirrors)}
+    in_use = [one for one in marks(used) if one in ours and one in listed]
+    in_file = [one for one in listed if one in in_use]
+    return [*dict.fromkeys(in_use)] != [*dict.fromkeys(in_file)]
 
 
 def plan_distribution(

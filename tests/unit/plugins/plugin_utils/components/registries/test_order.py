@@ -119,3 +119,35 @@ def test_docker_is_reloaded_for_another_order(machine: Callable[[str], Machine])
     planned = node.run(hub(B, A))
     assert order(node, "docker") == ["https://own.example/", B, A]
     assert "Reload Docker" in names(planned)
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_run_that_stopped_before_docker_was_reloaded_for_another_order(
+    machine: Callable[[str], Machine], is_edited: bool
+) -> None:
+    """`docker info` has the former order. An edit of somebody else may not be meant for now."""
+    node = machine("docker")
+    node.run(hub(A, B))
+    node.run(hub(B, A))
+    node.mirrors = [A, B]
+    if is_edited:
+        write(node.root, DAEMON_JSON, f'{{"debug": true, {node.text(DAEMON_JSON).strip()[1:]}')
+    planned = node.plan(hub(B, A))
+    assert names(planned) == ([] if is_edited else ["Reload Docker"])
+    due = [one["code"] for one in planned["notices"]]
+    assert due == (["REGISTRIES_RESTART_DUE"] if is_edited else [])
+    if not is_edited:
+        (step,) = planned["steps"]
+        assert step["reason"] == f"Docker uses its mirrors in another order than {DAEMON_JSON} has"
+        assert planned["data"]["change"] == {"path": DAEMON_JSON, "actor": "metal.gpu.registries"}
+    node.mirrors = [B, A]
+    assert (names(node.plan(hub(B, A))), node.plan(hub(B, A))["notices"]) == ([], [])
+
+
+def test_docker_may_have_more_mirrors_than_the_variable(machine: Callable[[str], Machine]) -> None:
+    """Those of a flag of the unit, or of the admin, who has not reloaded Docker for one more."""
+    node = machine("docker")
+    node.run(hub(A, B))
+    node.mirrors = [C, A, B]
+    planned = node.plan(hub(A, B))
+    assert (names(planned), planned["notices"]) == ([], [])
