@@ -1292,8 +1292,8 @@ COMPUTE_FAILED (failure): no CUDA program computes on {gpus}: {error}{number}; l
 Remedy: {remedy}
 
 COMPUTE_WRONG (failure): a CUDA program gets wrong results on {gpus}: {error}
-Remedy: drain the node and do not use the GPU; run NVIDIA's field diagnostic, and replace the GPU if
-  it fails
+Remedy: do not use the GPU: drain the node, or stop the containers on a Docker host; run NVIDIA's
+  field diagnostic, and replace the GPU if it fails
 
 COMPUTE_IMAGE_UNFIT (failure): the CUDA program of the image {image} does not fit this node, which
   proves nothing about its GPUs: {error}
