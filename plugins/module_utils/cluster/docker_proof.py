@@ -35,6 +35,8 @@ _USER = re.compile(
 )
 _AT_ITS_LIMIT, _STOPPED = 124, (124, 137, 143)
 QUERY_S = 60  # for a question to the driver or to Docker, which may hang
+# A program that ignores SIGTERM gets SIGKILL 5 s later.
+_TIMEOUT = "timeout -k 5"
 PULL_S = 7200  # 30 GB at 34 Mbit/s; what is complete then is there for the next run
 
 # Two braces would be a template for Ansible, so the shell makes them. Of the environment, which
@@ -43,13 +45,13 @@ PULL_S = 7200  # 30 GB at 34 Mbit/s; what is complete then is there for the next
 _PULL = """\
 o=$(printf '\\173\\173') c=$(printf '\\175\\175')
 say() { printf '== %s\\n' "$1"; }
-limited() { timeout -k 5 QUERY "$@"; }
+limited() { TIMEOUT QUERY "$@"; }
 show() { limited docker image inspect --format "$1" "$image" 2>&1; }
 has() { limited docker image inspect "$image" >/dev/null 2>&1; }
 case $image in *@sha256:*) pinned=yes ;; *) pinned= ;; esac
 before=$(show "${o}.Id${c}")
 if [ -n "$may_pull" ] && { [ -z "$pinned" ] || ! has; }; then
-  words=$(timeout -k 5 PULL docker pull --quiet "$image" 2>&1)
+  words=$(TIMEOUT PULL docker pull --quiet "$image" 2>&1)
   case $? in
     0) ;;
     124 | 137) say failure; echo 'docker pull was stopped after PULL s' ;;
@@ -75,7 +77,7 @@ say end
 """
 
 _VERSIONS_SCRIPT = f"""\
-timeout -k 5 {QUERY_S} nvidia-smi 2>/dev/null | sed -n \
+{_TIMEOUT} {QUERY_S} nvidia-smi 2>/dev/null | sed -n \
 's/.*Driver Version: *\\([0-9.]*\\).*CUDA Version: *\\([0-9.]*\\).*/versions \\1 \\2/p'
 """
 
@@ -84,11 +86,11 @@ timeout -k 5 {QUERY_S} nvidia-smi 2>/dev/null | sed -n \
 # its name. So it is removed before the next one starts, and when the script ends early.
 _RUN = """\
 name=metal-gpu-proof-$$
-remove() { timeout -k 5 60 docker rm --force "$name" >/dev/null 2>&1; }
+remove() { TIMEOUT 60 docker rm --force "$name" >/dev/null 2>&1; }
 trap remove EXIT
 exec 3>&1
 start() {
-  words=$(timeout -k 5 LIMIT docker run --rm --name "$name" --network none "$@" 2>&1 >&3)
+  words=$(TIMEOUT LIMIT docker run --rm --name "$name" --network none "$@" 2>&1 >&3)
   code=$?
   remove
   printf '\\n== errors\\n%s\\n== end\\nexit %s of at most LIMIT s\\n' "$words" "$code"
@@ -136,7 +138,8 @@ def pull_script(
     pulls nothing, and looks at what is there. `way` is how a container of this host gets GPUs.
     """
     pull = "yes" if may_pull else ""
-    script = _PULL.replace("QUERY", str(QUERY_S)).replace("PULL", str(pull_limit_s))
+    script = _PULL.replace("TIMEOUT", _TIMEOUT).replace("QUERY", str(QUERY_S))
+    script = script.replace("PULL", str(pull_limit_s))
     return f"image={shlex.quote(image)} may_pull={pull} way={shlex.quote(way)}\n{script}"
 
 
@@ -146,7 +149,7 @@ def run_script(image: str, command: Sequence[str] = (), limit_s: int = 300, way:
     Without a command, one container runs vectorAdd on each GPU. The command runs once for each GPU,
     in a container with this GPU only. `way` is how a container gets GPUs.
     """
-    head = _RUN.replace("LIMIT", str(limit_s))
+    head = _RUN.replace("TIMEOUT", _TIMEOUT).replace("LIMIT", str(limit_s))
     if not command:
         _sh, _c, script = smoke_output.command(smoke_output.COMPUTE)
         script = _VERSIONS_SCRIPT + script.replace("/dev/termination-log", "/dev/null")
@@ -154,7 +157,7 @@ def run_script(image: str, command: Sequence[str] = (), limit_s: int = 300, way:
         return f"{head}start {shlex.join(words)}\n"
     program = shlex.join(["--entrypoint", command[0], image, *command[1:]])
     options = " ".join(_options(way, '"$uuid"'))
-    query = f"timeout -k 5 {QUERY_S} nvidia-smi --query-gpu=uuid --format=csv,noheader"
+    query = f"{_TIMEOUT} {QUERY_S} nvidia-smi --query-gpu=uuid --format=csv,noheader"
     return (
         f"{head}for uuid in $({query}); do\n"
         f"printf '{_PART}gpu %s\\n' \"$uuid\"\n"
