@@ -9,6 +9,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -201,13 +202,19 @@ def test_runtime_whose_program_is_missing_is_ignored_by_crio(laboratory, drop_in
     assert f"CRIO_DROP_IN_REPLACED gpu-1: {DROP_INS}/99-nvidia.toml is read after {OURS}" in words
 
 
+@contextmanager
+def does_not_start_with(laboratory: Any, word: str, path: str) -> Iterator[str]:
+    """CRI-O of gpu-1 does not start while a file has a word. Yield what it says then."""
+    test, said = f"! grep -q {word} {path}", f"site policy: no {word}"
+    laboratory.lab("fault", "gpu-1", "refuse-start", "crio", test, said)
+    yield said
+    laboratory.lab("fault", "gpu-1", "permit-start", "crio")
+
+
 @pytest.fixture
 def picky(laboratory: Any) -> Iterator[str]:
-    """CRI-O of gpu-1 does not start if nvidia is its default runtime."""
-    test = f"! grep -q default_runtime {OURS}"
-    laboratory.lab("fault", "gpu-1", "refuse-start", "crio", test, "site policy: no nvidia")
-    yield "site policy: no nvidia"
-    laboratory.lab("fault", "gpu-1", "permit-start", "crio")
+    with does_not_start_with(laboratory, "default_runtime", OURS) as said:
+        yield said
 
 
 def test_crio_that_does_not_come_back(laboratory, picky):
@@ -230,11 +237,8 @@ def test_crio_that_does_not_come_back(laboratory, picky):
 
 @pytest.fixture
 def strict(laboratory: Any) -> Iterator[str]:
-    """CRI-O of gpu-1 does not start with a mirror for quay.example."""
-    test = f"! grep -q quay.example {MIRRORS}"
-    laboratory.lab("fault", "gpu-1", "refuse-start", "crio", test, "site policy: no quay")
-    yield "site policy: no quay"
-    laboratory.lab("fault", "gpu-1", "permit-start", "crio")
+    with does_not_start_with(laboratory, "quay.example", MIRRORS) as said:
+        yield said
 
 
 def test_mirror_with_which_crio_does_not_come_back(laboratory, strict, tmp_path):
