@@ -91,21 +91,29 @@ def nothing_leaks(laboratory: Any, case: str) -> dict[str, dict[str, str]]:
 
 
 def check(laboratory: Any, case: str, found: dict[str, dict[str, str]]) -> None:
-    """Compare the results of all nodes with what is recorded, or record them."""
+    """Compare the results of all nodes, which are alike, with what is recorded, or record them."""
     (first, *others) = found.values()
     assert all(other == first for other in others), found
     assert {*found} == {*laboratory.addresses}
+    versions, name = laboratory.facts["versions"], engine(laboratory).name
+    compare(case, first, f"{name} {versions[name]}", versions["kubernetes"])
+
+
+def compare(case: str, attempts: dict[str, str], engine: str, kubernetes: str | None) -> None:
+    """Compare the results of one node with what is recorded, or record them.
+
+    `engine` is its name and version. `kubernetes` is None for a node without a kubelet.
+    """
     rows = yaml.safe_load(RECORD.read_text())
     if os.environ.get("RECORD_ISOLATION") == "1":
-        versions, name = laboratory.facts["versions"], engine(laboratory).name
         row = {
             "case": case,
-            "engine": f"{name} {versions[name]}",
-            "kubernetes": versions["kubernetes"],
+            "engine": engine,
+            "kubernetes": kubernetes,
             "date": date.today().isoformat(),
-            "attempts": dict(sorted(first.items())),
+            "attempts": dict(sorted(attempts.items())),
         }
         rows = sorted([*(one for one in rows if one["case"] != case), row], key=lambda r: r["case"])
         RECORD.write_text(HEADER + yaml.safe_dump(rows, sort_keys=False))
     recorded = {row["case"]: row["attempts"] for row in rows}
-    assert first == recorded.get(case), f"{case}: record it with RECORD_ISOLATION=1"
+    assert attempts == recorded.get(case), f"{case}: record it with RECORD_ISOLATION=1"

@@ -74,6 +74,13 @@ def test_pod_that_requests_no_gpu(laboratory, node):
         laboratory.kubectl("delete", name)
 
 
+def recorded(laboratory: Any, node: str, case: str, attempts: dict[str, str]) -> None:
+    """Compare the results of a node with its row of docs/isolation.md, or record them."""
+    engine = f"containerd {VERSIONS[node]}"
+    kubernetes = laboratory.facts["versions"]["kubernetes"]
+    leaks.compare(f"{engine}{case}", attempts, engine, kubernetes)
+
+
 def test_no_container_gets_a_gpu_that_it_did_not_request(laboratory):
     """gpu-1 needs the guard, which then is there for all nodes of the cluster."""
     run, found = leaks.run(laboratory)
@@ -81,6 +88,34 @@ def test_no_container_gets_a_gpu_that_it_did_not_request(laboratory):
     assert {*found} == {*VERSIONS}
     for attempts in found.values():
         assert {*attempts.values()} <= {"nothing", "refused", "by design"}
+        assert all(attempts[name] == "nothing" for name in leaks.BY_IMAGE)
+        assert attempts["pod_variable"] == "refused"
+    recorded(laboratory, "gpu-1", ", default runtime nvidia, guard", found["gpu-1"])
+    recorded(laboratory, "gpu-2", ", guard", found["gpu-2"])
+
+
+@pytest.fixture
+def no_guard(laboratory: Any) -> Iterator[None]:
+    leaks.site(laboratory, device_plugin_guard="none")
+    yield
+    leaks.site(laboratory)
+
+
+def test_without_the_guard_only_the_node_with_cdi_is_safe(laboratory, no_guard):
+    run, found = leaks.run(laboratory)
+    assert run.returncode != 0
+    assert {*found} == {*VERSIONS}
+    leaked = {
+        node: {name for name, state in attempts.items() if state == "leaked"}
+        for node, attempts in found.items()
+    }
+    by_variable = leaks.BY_IMAGE | {"pod_variable"}
+    assert by_variable <= leaked["gpu-1"]
+    assert leaked["gpu-2"].isdisjoint(by_variable)
+    assert all(attempts["plain"] == "nothing" for attempts in found.values())
+    assert "GPU_LEAKED gpu-1: containers that request no GPU see GPUs" in run.words
+    recorded(laboratory, "gpu-1", ", default runtime nvidia, no guard", found["gpu-1"])
+    recorded(laboratory, "gpu-2", "", found["gpu-2"])
 
 
 def test_cdi_is_refused_by_name_on_containerd_1_6(laboratory):

@@ -60,6 +60,8 @@ def test_image_that_asks_for_gpus_gets_none(laboratory):
     assert run.returncode == 0
     attempts = ("image_variable", "pod_variable", "plain", "volume_mount")
     assert found == {"gpu-2": {**dict.fromkeys(attempts, "nothing"), "privileged": "by design"}}
+    engine = f"docker {laboratory.facts['versions']['docker']}"
+    leaks.compare("docker without Kubernetes", found["gpu-2"], engine, kubernetes=None)
 
 
 def test_additional_packages_are_those_of_who_installed_them(laboratory, playbook):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _BEGIN = "== "
 _END = re.compile(r"^exit (?P<code>\d+)$", re.MULTILINE)
-_ATTEMPTS = (
+ATTEMPTS = (
     leak_pods.IMAGE,
     leak_pods.POD,
     leak_pods.PLAIN,
@@ -54,7 +54,7 @@ def script(image: str, cuda_image: str) -> str:
         for one in dict.fromkeys((image, cuda_image))
     ]
     run = ("docker", "run", "--rm", "--network", "none", "--entrypoint", "sh")
-    for attempt in _ATTEMPTS:
+    for attempt in ATTEMPTS:
         lines.append(f"echo '{_BEGIN}{attempt}'")
         lines.append(shlex.join((*run, *options[attempt], "-c", look)) + ' 2>&1; echo "exit $?"')
     return "\n".join(lines)
@@ -74,4 +74,4 @@ def parse(output: str) -> dict[str, Result]:
             found[attempt] = leak_pods.judge_output(text, attempt)
     why = " ".join(output.split()) if not found else "the script ended before this attempt"
     missing = Result(leak_pods.UNPROVEN, message=why)
-    return leak_pods.controlled({name: found.get(name, missing) for name in _ATTEMPTS})
+    return leak_pods.controlled({name: found.get(name, missing) for name in ATTEMPTS})
