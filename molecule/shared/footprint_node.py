@@ -36,6 +36,8 @@ VOLATILE = re.compile(
             # and its logins.
             r"/var/lib/(containerd|containers|crio|docker|cni|cri-dockerd)",
             r"/var/lib/kubelet/(?!config\.(json|yaml)|kubeadm-flags\.env).*",
+            # The log of k3s' containerd. k3s keeps its configuration beside it.
+            r"/var/lib/rancher/k3s/agent/containerd\.log",
             # What programs leave at root's home, not the logins.
             r"/root/(?!\.docker|\.config).*",
         )

@@ -3,7 +3,7 @@
 
 """Nodes of k3s and k0s after site.yml: containerd and the kubelet are real, below stand-ins.
 
-Tests share the nodes, and come in the order of this file. The last one tears both down.
+Tests share the nodes, and come in the order of this file. test_teardown.py comes last.
 """
 
 from __future__ import annotations
@@ -177,20 +177,3 @@ def test_another_containerd_that_runs_is_named(laboratory):
     run = laboratory.playbook("metal.gpu.site", "--check", "--limit", "gpu-1")
     assert "ENGINE_BESIDE gpu-1: containerd runs beside the containerd of k3s" in run.output
     host.check_output("systemctl stop containerd")
-
-
-def test_teardown_gives_back(laboratory):
-    laboratory.kubectl("delete", "pod", "cuda-gpu-1", "cuda-gpu-2", "--now")
-    run = laboratory.playbook("metal.gpu.teardown")
-    assert run.returncode == 0
-    assert not laboratory.host("gpu-1").file(f"{K3S}/config-v3.toml.d").exists
-    assert not laboratory.host("gpu-1").file("/etc/rancher").exists
-    files = laboratory.host("gpu-2").check_output("find /etc/k0s -mindepth 1").split()
-    folder = "/etc/k0s/containerd.d"
-    assert {*files} == {CONFIGS["gpu-2"], folder, f"{folder}/cri-registry.toml"}
-    for node in laboratory.addresses:
-        assert "nvidia" not in runtimes(laboratory, node)
-        laboratory.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=60s")
-    again = laboratory.playbook("metal.gpu.teardown")
-    assert again.returncode == 0
-    assert {*laboratory.addresses} <= {*again.unchanged}

@@ -21,3 +21,5 @@ rm -rf /usr/lib/systemd/system/kubelet.service.d /var/lib/kubelet/kubeadm-flags.
 cp k0sworker.service /etc/systemd/system/
 systemctl daemon-reload
 systemctl enable --now k0sworker
+# The configuration that it generates is there before the socket is.
+timeout 120 sh -c 'until [ -S /run/k0s/containerd.sock ]; do sleep 0.2; done'

@@ -30,3 +30,5 @@ rm -rf /usr/lib/systemd/system/kubelet.service.d /var/lib/kubelet/kubeadm-flags.
 cp k3s-agent.service /etc/systemd/system/
 systemctl daemon-reload
 systemctl enable --now k3s-agent
+# The configuration that it generates is there before the socket is.
+timeout 120 sh -c 'until [ -S /run/k3s/containerd/containerd.sock ]; do sleep 0.2; done'
