@@ -93,6 +93,18 @@ class Raw:
             path for path in self.texts for pattern in patterns if _matches(path, pattern)
         )
 
+    def imported(self, *patterns: str) -> list[str]:
+        """Return the paths of the texts that a program imports, sorted. No `*` is for a slash.
+
+        Source: filepath.Glob of Go.
+        """
+        return sorted(
+            path
+            for pattern in patterns
+            for path in self.find(pattern)
+            if path.count("/") == pattern.count("/")
+        )
+
     def unread(self, *patterns: str) -> list[str]:
         """Return the paths of unreadable files that match a pattern, sorted."""
         return sorted(path for path in self.errors if any(_matches(path, one) for one in patterns))

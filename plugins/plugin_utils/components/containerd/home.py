@@ -90,7 +90,9 @@ def observe(raw: Raw) -> Home | None:
         or _LISTS_RUNTIMES.search(raw.texts[template]) is not None,
         "runtime_in_path": path is None or dirname(distributions.RUNTIME) in path,
         "started_after_runtime": bool(appeared and started and appeared < started),
-        "former_drop_ins": [one for one in raw.find(*watched) if _is_former(one, raw.texts[one])],
+        "former_drop_ins": [
+            one for one in raw.imported(*watched) if _is_former(one, raw.texts[one])
+        ],
         "host_containerd": bool(raw.is_active(containerd.UNIT)),
     }
 

@@ -171,7 +171,7 @@ def _imported(raw: Raw, path: str) -> dict[str, Mapping[str, object]]:
     while left:
         importer = left.pop()
         patterns = containerd.mentioned_files(importer, raw.texts.get(importer, ""))
-        for name in raw.find(*patterns):
+        for name in raw.imported(*patterns):
             if name != path and name not in found:
                 found[name] = load_toml(name, raw.texts[name]).content
                 left.append(name)

@@ -146,6 +146,21 @@ def test_containerd_started_before_its_files_were_written(observe, tmp_path, sta
     assert node["engines"]["containerd"]["changed_since_start"] == changed
 
 
+def test_settings_of_registries_below_a_folder_of_drop_ins_are_no_drop_ins(observe, tmp_path):
+    """containerd reads hosts.toml at each pull. An asterisk of `imports` is for no slash."""
+    plant(
+        tmp_path,
+        {
+            "/etc/containerd/config.toml": 'version = 3\nimports = ["*.toml"]\n',
+            "/etc/containerd/certs.d/docker.io/hosts.toml": "",
+        },
+    )
+    before_boot = time.time() - time.monotonic() - 60
+    os.utime(tmp_path / "etc/containerd/config.toml", (before_boot, before_boot))
+    node = observe(Programs({"systemctl show": (0, active_since("containerd", 1), "")}))
+    assert node["engines"]["containerd"]["changed_since_start"] == []
+
+
 @pytest.mark.parametrize(
     ("edited_s_ago", "expected"),
     [pytest.param(30, True, id="after the start"), pytest.param(90, False, id="before it")],
