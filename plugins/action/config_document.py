@@ -123,11 +123,14 @@ def _plan(
     else:
         if content is None and not args["create"]:
             raise DocumentError("the file does not exist, and create is false")
-        after = document_history.change(content, language, edits)
-        if after is None or after == content:
+        base = content
+        if args["replace"]:
+            base = document_history.restore(content, language, history)
+        after = document_history.change(base, language, edits)
+        if after == content:
             return after, None
         directories = tuple(observed["missing_directories"])
-        new_history = document_history.extend(
+        new_history = after and document_history.extend(
             history, content, language, written=after, created=directories
         )
     histories = [one for one in (new_history, history) if one]

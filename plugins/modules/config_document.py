@@ -101,6 +101,12 @@ options:
       - O(remove) is applied first, then O(discard), O(merge) and O(append).
     type: list
     elements: raw
+  replace:
+    description:
+      - Whether the edits take the place of all earlier edits of this O(actor), which are undone as
+        with O(state=absent). It is one edit, so O(state=previous) brings the earlier ones back.
+    type: bool
+    default: false
   state:
     description:
       - V(present) applies the edits.
@@ -303,6 +309,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "append": _LIST_EDIT,
     "discard": _LIST_EDIT,
     "remove": {"type": "list", "elements": "raw"},
+    "replace": {"type": "bool", "default": False},
     "state": {
         "type": "str",
         "choices": ["present", "absent", "previous", "kept"],

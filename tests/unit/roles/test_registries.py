@@ -166,7 +166,9 @@ def test_lines_of_the_admin_in_a_file_of_certificates_stay(tmp_path: Path, tasks
         "asks": False,
         "gone": [str(tmp_path / name / "metal-gpu.crt") for name in files],
         "empty": [str(tmp_path / name) for name in files],
-        **dict.fromkeys(("folders", "certificates", "restore", "settings", "logins"), ()),
+        **dict.fromkeys(
+            ("folders", "certificates", "restore", "settings", "logins", "replace"), ()
+        ),
     }
     plan = {"steps": [{"slug": "remove_certificates"}], "data": data}
     play = {

@@ -44,7 +44,7 @@ def carry_out(root: Path, plan: Mapping[str, Any], hosts: list[Any]) -> None:
         undo(root, path)
     for path in (*data["settings"], *data["logins"]):
         arguments = content.document(hosts, data["target"], path)
-        merge(root, arguments)
+        merge(root, arguments, replace=path in data["replace"])
     if data["config"]:
         merge(root, {"language": "toml", "append": [], "mode": "0644", **data["config"]})
     for path in data["gone"]:
@@ -54,15 +54,16 @@ def carry_out(root: Path, plan: Mapping[str, Any], hosts: list[Any]) -> None:
             on_disk(root, folder).rmdir()
 
 
-def merge(root: Path, arguments: Mapping[str, Any]) -> None:
+def merge(root: Path, arguments: Mapping[str, Any], *, replace: bool = False) -> None:
     file = on_disk(root, arguments["path"]).resolve()
     before = file.read_text() if file.exists() else None
     lists = tuple(edit.ListEdit(tuple(one["path"]), one["items"]) for one in arguments["append"])
     edits = edit.Edits(merge=arguments["merge"], append=lists)
-    after = history.change(before, arguments["language"], edits)
-    assert after is not None
     stored = _history(root, arguments["path"])
     former = history.recall(stored.read_text() if stored.exists() else None, before)
+    base = history.restore(before, arguments["language"], former) if replace else before
+    after = history.change(base, arguments["language"], edits)
+    assert after is not None
     missing = [f"/{one.relative_to(root)}" for one in reversed(file.parents) if not one.exists()]
     new = history.extend(former, before, arguments["language"], written=after, created=missing)
     mode = file.stat().st_mode if file.exists() else int(arguments["mode"], 8)

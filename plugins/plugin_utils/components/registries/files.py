@@ -61,7 +61,7 @@ def plan_new(plan: Plan[Data], target: Target, content: Layout, reason: str) -> 
     ):
         plan.step(step, reason)
     plan.data |= {"folders": [], "certificates": [], "restore": [], "settings": [], "logins": []}
-    plan.data |= {"gone": [], "empty": [], "created": []}
+    plan.data |= {"replace": [], "gone": [], "empty": [], "created": []}
 
 
 def refuse_files(plan: Plan[Data], node: Node, content: Layout, target: Target) -> None:
@@ -94,24 +94,30 @@ def plan_files(plan: Plan[Data], node: Node, content: Layout) -> None:
     misplaced = {
         path: order.misplaced(wanted[path], _found(node, path)) for path in ours if path in wanted
     }
-    found = {"no longer desired": _places(stale), "in another order": _places(misplaced)}
-    reasons = [f"{why}: {keys}" for why, keys in found.items() if keys]
-    restore = _inside_out(node, [path for path in ours if stale[path] or misplaced.get(path)])
-    plan.data["restore"] = restore
-    plan.data["empty"] = _with_folders(plan.data["empty"], node, restore)
-    plan.step(RESTORE, "; ".join(reasons))
-    lacking = {
-        one.path: [*_lacking(one, _ABSENT if one.path in restore else _found(node, one.path))]
+    undone = [path for path in ours if stale[path] or misplaced.get(path)]
+    lacking = {one.path: [*_lacking(one, _found(node, one.path))] for one in content.documents}
+    written = {
+        one.path: one.has_secrets
         for one in content.documents
+        if lacking[one.path] or (one.path in undone and [*_lacking(one, _ABSENT)])
     }
-    plan.data["settings"] = [
-        one.path for one in content.documents if lacking[one.path] and not one.has_secrets
-    ]
-    plan.data["logins"] = [
-        one.path for one in content.documents if lacking[one.path] and one.has_secrets
-    ]
-    for step, paths in ((SETTINGS, plan.data["settings"]), (LOGINS, plan.data["logins"])):
-        plan.step(step, _places({path: lacking[path] for path in paths}) if paths else None)
+    restore = _inside_out(node, [path for path in undone if path not in written])
+    plan.data["restore"] = restore
+    plan.data["replace"] = [path for path in written if path in undone]
+    plan.data["settings"] = [path for path, has_secrets in written.items() if not has_secrets]
+    plan.data["logins"] = [path for path, has_secrets in written.items() if has_secrets]
+    plan.data["empty"] = _with_folders(plan.data["empty"], node, restore)
+    for step, paths in (
+        (RESTORE, restore),
+        (SETTINGS, plan.data["settings"]),
+        (LOGINS, plan.data["logins"]),
+    ):
+        reasons = {
+            "": _places(_only(paths, lacking)),
+            "no longer desired: ": _places(_only(paths, stale)),
+            "in another order: ": _places(_only(paths, misplaced)),
+        }
+        plan.step(step, "; ".join(f"{why}{keys}" for why, keys in reasons.items() if keys))
 
 
 def plan_no_files(plan: Plan[Data], node: Node) -> None:
@@ -121,6 +127,7 @@ def plan_no_files(plan: Plan[Data], node: Node) -> None:
     plan.data["gone"] = [*own]
     plan.data["empty"] = _with_folders(node["registries"]["created"], node, plan.data["restore"])
     plan.data |= {"folders": [], "certificates": [], "settings": [], "logins": [], "created": []}
+    plan.data["replace"] = []
     paths = ", ".join(plan.data["restore"])
     plan.step(RESTORE, f"this role changed {paths}" if paths else None)
     plan.step(REMOVE, f"this role wrote {', '.join(own)}" if own else None)
@@ -235,6 +242,10 @@ def _stale(document: Document | None, found: File) -> Iterable[str]:
             continue
         if any(one not in append.get(key, ()) for one in found["our_items"].get(key, [""])):
             yield key
+
+
+def _only(paths: Iterable[str], keys: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    return {path: keys.get(path, []) for path in paths}
 
 
 def _places(keys: Mapping[str, list[str]]) -> str:

@@ -38,9 +38,10 @@ class Data(TypedDict, total=False):
     folders: list[str]  # to create
     created: list[str]  # folders of which the role remembers that it made them
     certificates: list[str]  # files to write
-    restore: list[str]  # documents to undo first
+    restore: list[str]  # documents to undo
     settings: list[str]  # documents to write
     logins: list[str]  # documents with secrets to write
+    replace: list[str]  # those of them in which earlier edits end; one edit, so it can be undone
     gone: list[str]  # certificates to remove
     empty: list[str]  # folders to remove if they are empty
     config: Edit | None  # of containerd itself

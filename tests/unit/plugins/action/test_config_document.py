@@ -159,6 +159,21 @@ def test_only_the_last_change_is_given_back(act, path, tmp_path):
     assert everything(tmp_path) == untouched
 
 
+def test_edits_that_take_the_place_of_earlier_ones_are_one_edit(act, path, tmp_path):
+    """A service that does not start with them gets what it had, and not what the admin had."""
+    untouched = everything(tmp_path)
+    act(**WISH)
+    for check, operations, changed in [(True, 1, True), (False, 2, True), (False, 1, False)]:
+        result, count = act(merge={"debug": True}, replace=True, check=check)
+        assert (result["changed"], count) == (changed, operations)
+    assert json.loads(path.read_text()) == {**json.loads(BEFORE), "debug": True}
+    act(state="previous")
+    assert path.read_text() == AFTER
+    act(merge={"debug": True}, replace=True)
+    act(state="absent")
+    assert everything(tmp_path) == untouched
+
+
 def test_the_first_change_is_given_back_whole(act, tmp_path):
     untouched = everything(tmp_path)
     act(**WISH)
