@@ -28,7 +28,7 @@ lint changelog: export ANSIBLE_COLLECTIONS_PATH := $(TREE)
 export METAL_LAB_NAME := $(LAB)
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap environments demo test test-full lint unit sanity molecule bench dist install docs changelog readmes lab-up lab-down clean
+.PHONY: help bootstrap environments demo test test-full lint unit sanity molecule bench dist dist-test docs changelog readmes lab-up lab-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,12 +54,12 @@ demo: lab-up ## start a laboratory and turn its bare nodes into proven GPU nodes
 	  '   run it again:  make demo       (changes nothing)' \
 	  '   stop it:       make lab-down'
 
-test: bootstrap ## run everything: lint, unit, sanity, docs, install, every Molecule scenario (what .ci/run calls)
-	@scripts/run-tests lint unit sanity docs install $(addprefix molecule-,$(SCENARIOS))
+test: bootstrap ## run everything: lint, unit, sanity, docs, dist-test, every Molecule scenario (what .ci/run calls)
+	@scripts/run-tests lint unit sanity docs dist-test $(addprefix molecule-,$(SCENARIOS))
 
 test-full: bootstrap ## run `make test` with 20,000 mutations, every ansible-core, and slow scenarios
 	@METAL_GPU_MUTATIONS=20000 TEST_ENVIRONMENTS="$(ENVIRONMENTS)" \
-	  scripts/run-tests lint unit sanity docs install $(addprefix molecule-,$(ALL_SCENARIOS))
+	  scripts/run-tests lint unit sanity docs dist-test $(addprefix molecule-,$(ALL_SCENARIOS))
 
 lint: environments $(LINK) ## check style, types, documentation, licences and changelog
 	@scripts/lint
@@ -93,12 +93,12 @@ bench: bootstrap ## measure operations, seconds and memory; write docs/benchmark
 dist: environments ## write the artifact, the wheel, their bill of materials and checksums to dist
 	@python scripts/release_files.py dist
 
-install: dist ## install the built wheel with pip, pipx and uv, and run what it brings
+dist-test: dist ## install the built wheel with pip, pipx and uv, and run what it brings
 	@python -m pytest -q tests/install
 
 docs: ## build the documents as a site in the folder site; a broken link fails
 	@scripts/bootstrap docs
-	@.venv-docs/bin/python scripts/site.py site
+	@.venv-docs/bin/python scripts/docs_site.py site
 
 changelog: environments $(LINK) ## generate CHANGELOG.md from changelogs/fragments and the plugins
 	@date=$$(sed -n "s/^ *release_date: '\(.*\)'/\1/p" changelogs/changelog.yaml | tail -n 1); \

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 import typer
 
 app = typer.Typer(
@@ -13,6 +15,21 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"metal-gpu {version('metal-gpu')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Take the options that come before a command."""
 
 
 def main() -> None:
