@@ -34,6 +34,10 @@ MENU = {
     "Decisions": ["docs/decisions/*.md"],
 }
 LINK = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
+STYLE = """\
+.md-grid { max-width: 76rem; }
+.md-typeset td code { white-space: nowrap; }
+"""
 ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 # What a browser loads with a page, other than a link that the reader follows.
 FOREIGN = re.compile(
@@ -139,6 +143,12 @@ def is_in_menu(path: Path) -> bool:
     return any(path.relative_to(ROOT).as_posix() in pages for pages in menu().values())
 
 
+def title(page: Path) -> str:
+    """Return the first heading, without the marks of code."""
+    heading = re.search(r"^# (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return heading[1].replace("`", "") if heading else page.name
+
+
 def build(pages: Path, site: Path, sections: dict[str, list[str]]) -> None:
     """Build the site. MkDocs ends the program at a warning."""
     logging.basicConfig(level=logging.WARNING, format="docs: %(message)s")
@@ -150,7 +160,11 @@ def build(pages: Path, site: Path, sections: dict[str, list[str]]) -> None:
         docs_dir=str(pages),
         site_dir=str(site),
         strict=True,
-        nav=[{section: names} for section, names in sections.items()],
+        nav=[
+            {section: [{title(pages / name): name} for name in names]}
+            for section, names in sections.items()
+        ],
+        extra_css=["site.css"],
     )
     build_site(config)
 
@@ -176,6 +190,7 @@ def main() -> int:
             menued = {name for names in sections.values() for name in names}
             others = sorted(path.relative_to(folder).as_posix() for path in pages.folder.rglob("*.md"))
             sections["More"] = [name for name in others if name not in menued]
+            (pages.folder / "site.css").write_text(STYLE)
             build(pages.folder, site, sections)
             problems = list(foreign(site))
     for problem in problems:
