@@ -4,8 +4,8 @@
 """The files of the collection, and the archive that `ansible-galaxy collection install` takes.
 
 `ansible-galaxy collection build` writes the same archive, but in the order of the folder and with
-the time of day in it. This module sorts the files and takes the time as an argument. A test compares
-both. scripts/hatch_build.py puts the same files into the wheel.
+the time of day in it. This module sorts the files and takes the time as an argument. A test
+compares both. scripts/hatch_build.py puts the same files into the wheel.
 
 Source: https://docs.ansible.com/projects/ansible/latest/dev_guide/collections_galaxy_meta.html
 """
@@ -64,7 +64,9 @@ def read_paths(root: Path) -> list[str]:
             if any(fnmatchcase(name, pattern) for pattern in ignored):
                 continue
             if path.is_symlink():
-                raise Linked(f"{path}: is a symbolic link, which a wheel cannot hold: copy the file")
+                raise Linked(
+                    f"{path}: is a symbolic link, which a wheel cannot hold: copy the file"
+                )
             if not path.is_dir():
                 yield name
             elif path.name not in IGNORED_FOLDERS:

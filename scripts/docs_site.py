@@ -5,9 +5,9 @@
 
 usage: .venv-docs/bin/python scripts/docs_site.py [FOLDER]
 
-MkDocs wants all pages in one folder. So this program copies the documents, with what they link to, to
-the same places in a folder of their own. A link that leads nowhere fails, and so does a page that
-would load something from another host.
+MkDocs wants all pages in one folder. So this program copies the documents, with what they link
+to, to the same places in a folder of their own. A link that leads nowhere fails, and so does a page
+that would load something from another host.
 """
 
 from __future__ import annotations
@@ -188,7 +188,9 @@ def main() -> int:
         problems = pages.broken
         if not problems:
             menued = {name for names in sections.values() for name in names}
-            others = sorted(path.relative_to(folder).as_posix() for path in pages.folder.rglob("*.md"))
+            others = sorted(
+                path.relative_to(folder).as_posix() for path in pages.folder.rglob("*.md")
+            )
             sections["More"] = [name for name in others if name not in menued]
             (pages.folder / "site.css").write_text(STYLE)
             build(pages.folder, site, sections)

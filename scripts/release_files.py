@@ -5,10 +5,10 @@
 
 usage: .venv/bin/python scripts/release_files.py [FOLDER]
 
-The Galaxy artifact, the wheel, a bill of materials of both, and checksums. All are made from a copy of
-the files that git tracks or would track, with the time of the last commit. So the same checkout gives
-the same bytes in another folder, at another time and with another umask. Other releases of Python
-and of hatchling can compress differently.
+The Galaxy artifact, the wheel, a bill of materials of both, and checksums. All are made from a
+copy of the files that git tracks or would track, with the time of the last commit. So the same
+checkout gives the same bytes in another folder, at another time and with another umask. Other
+releases of Python and of hatchling can compress differently.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def build(folder: Path) -> list[Path]:
         bill = folder / f"{stem}.cdx.json"
         bill.write_bytes(sbom.make(copy, project, version, time_s))
     files = sorted([archive, wheel, bill])
-    sums = folder / "SHA256SUMS"
-    sums.write_text("".join(f"{sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in files))
+    lines = [f"{sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in files]
+    (sums := folder / "SHA256SUMS").write_text("".join(lines))
     for path in [*files, sums]:
         path.chmod(0o644)
     return [*files, sums]

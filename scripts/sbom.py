@@ -3,9 +3,9 @@
 
 """The bill of materials: what the wheel needs, and what the collection fetches for nodes.
 
-Neither the wheel nor the archive contains anything of others. So each component is external: a range
-of versions where pip, Ansible or the distribution decides, and a version where the collection's
-defaults name one. The bill of the same checkout is always the same.
+Neither the wheel nor the archive contains anything of others. So each component is external: a
+range of versions where pip, Ansible or the distribution decides, and a version where the
+collection's defaults name one. The bill of the same checkout is always the same.
 
 Source: https://cyclonedx.org/docs/1.7/json/ (`isExternal`, `versionRange`).
 """
@@ -120,7 +120,9 @@ def _of_role(role: str, defaults: Mapping[str, Any]) -> Iterator[Component]:
         purl = f"pkg:github/mirantis/cri-dockerd@v{CRI_DOCKERD}"
         yield _exact("cri-dockerd", CRI_DOCKERD, purl, "application")
     if role == "nvidia_driver":  # the system and the GPUs decide: docs/driver.md
-        yield _ranged("nvidia-driver", "pkg:generic/nvidia-driver", "vers:generic/*", "device-driver")
+        yield _ranged(
+            "nvidia-driver", "pkg:generic/nvidia-driver", "vers:generic/*", "device-driver"
+        )
 
 
 def _image(reference: str) -> Component:

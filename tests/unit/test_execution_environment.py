@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""ansible-builder accepts execution-environment.yml, and finds what it names. It builds no image."""
+"""ansible-builder accepts execution-environment.yml, and finds what it names. No image is built."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / DEFINITION.name).write_text(DEFINITION.read_text())
     (home / "dist").mkdir()
     (home / "dist" / ARCHIVE).write_text("the artifact\n")
-    command = [str(Path(sys.executable).with_name("ansible-builder")), "create", "--output-filename", "Containerfile"]
+    builder = str(Path(sys.executable).with_name("ansible-builder"))
+    command = [builder, "create", "--output-filename", "Containerfile"]
     created = subprocess.run(
         command, cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

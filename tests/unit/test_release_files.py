@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What `make dist` writes: the artifact, the wheel and the bill of materials, the same each time."""
+"""What `make dist` writes: the artifact, the wheel and the bill of materials, always the same."""
 
 from __future__ import annotations
 
@@ -100,7 +100,10 @@ def test_another_folder_umask_and_time_give_the_same_bytes(dist: Path, tmp_path:
 
 
 def test_checksums_are_of_every_file(dist: Path) -> None:
-    lines = dict(reversed(line.split()) for line in (dist / "SHA256SUMS").read_text().splitlines())
+    lines = {}
+    for line in (dist / "SHA256SUMS").read_text().splitlines():
+        digest, name = line.split()
+        lines[name] = digest
     others = [path for path in dist.iterdir() if path.name != "SHA256SUMS"]
     assert lines == {path.name: sha256(path.read_bytes()).hexdigest() for path in others}
 
@@ -155,7 +158,9 @@ def test_archive_has_no_part_of_the_wheel(archive: dict[str, bytes]) -> None:
 
 
 def test_symbolic_link_is_named(tmp_path: Path) -> None:
-    (tmp_path / "galaxy.yml").write_text("{namespace: a, name: b, version: 1.0.0, build_ignore: []}")
+    (tmp_path / "galaxy.yml").write_text(
+        "{namespace: a, name: b, version: 1.0.0, build_ignore: []}"
+    )
     (tmp_path / "link").symlink_to("galaxy.yml")
     with pytest.raises(Linked, match="link: is a symbolic link"):
         read_paths(tmp_path)
@@ -189,7 +194,7 @@ def test_versions_of_galaxy_as_python_has_them(galaxy: str, python: str) -> None
 
 
 def test_extra_brings_the_collection_that_galaxy_would(metadata: Message) -> None:
-    """The package `ansible` has kubernetes.core. Others who ask for it: meta/ee-requirements.txt."""
+    """The package `ansible` has kubernetes.core."""
     needed = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
     extra = {one.name for one in needed if one.marker and one.marker.evaluate({"extra": "ansible"})}
     assert extra == {"ansible", "ansible-core", "ansible-runner"}

@@ -34,20 +34,20 @@ def steps(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_schema(path: Path) -> None:
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+    schema = ["--builtin-schema", "vendor.github-workflows"]
+    command = [sys.executable, "-m", "check_jsonschema", *schema]
     checked = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_actions_are_pinned_to_recorded_commits() -> None:
-    used = {
-        pin for path in PATHS for pin in re.findall(r"uses: (\S+ # \S+)", path.read_text())
-    }
+    used = {pin for path in PATHS for pin in re.findall(r"uses: (\S+ # \S+)", path.read_text())}
     every = sum(path.read_text().count("uses: ") for path in PATHS)
     recorded = {f"{one['name']}@{one['commit']} # {one['version']}" for one in ACTIONS}
     assert every > 10
     assert used == recorded
-    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", s["uses"]) for p in PATHS for s in steps(p) if "uses" in s)
+    names = [step["uses"] for path in PATHS for step in steps(path) if "uses" in step]
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", name) for name in names)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
