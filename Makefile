@@ -28,7 +28,7 @@ lint changelog: export ANSIBLE_COLLECTIONS_PATH := $(TREE)
 export METAL_LAB_NAME := $(LAB)
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap environments demo test test-full lint unit sanity molecule bench dist dist-test docs changelog readmes lab-up lab-down clean
+.PHONY: help bootstrap environments demo test test-full lint unit sanity molecule bench dist dist-test docs changelog command readmes lab-up lab-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ docs: ## build the documents as a site in the folder site; a broken link fails
 changelog: environments $(LINK) ## generate CHANGELOG.md from changelogs/fragments and the plugins
 	@date=$$(sed -n "s/^ *release_date: '\(.*\)'/\1/p" changelogs/changelog.yaml | tail -n 1); \
 	antsibull-changelog release --update-existing --refresh --reload-plugins --date "$$date"
+
+command: environments ## generate docs/command.md from the help of metal-gpu
+	@python scripts/command_page.py
 
 readmes: environments ## generate the variables in each role's README from its argument spec
 	@python scripts/role_readmes.py
