@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-
-_NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -23,8 +20,10 @@ class Host:
     key_file: str | None = None
     jump: str | None = None  # as ProxyJump: [USER@]HOST[:PORT], several with commas
     become: bool = True  # become root with sudo, unless the user is root
-    variables: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
+    variables: Mapping[str, object] = field(default_factory=dict)
     local: bool = False  # this machine, without SSH
+    # As -o of ssh: keywords of ssh_config(5) in lower case, with precedence over ~/.ssh/config.
+    options: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Host:
