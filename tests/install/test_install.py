@@ -33,6 +33,14 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
 """
 
+# The whole package can be imported, with the requirements that pip has installed.
+EVERYTHING = """
+import importlib, pkgutil, metal_gpu
+for module in pkgutil.walk_packages(metal_gpu.__path__, "metal_gpu."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+
 
 def run(command: list[str | Path], folder: Path, **variables: str) -> str:
     """Return the standard output of a command that has to succeed.
@@ -110,6 +118,7 @@ def test_commands_exist(alone: Path, tmp_path: Path, name: str, target: str) -> 
 def test_library_works_without_ansible(alone: Path, tmp_path: Path) -> None:
     assert not (alone / "ansible").exists()
     run([alone / "python", "-c", LIBRARY], tmp_path)
+    run([alone / "python", "-c", EVERYTHING], tmp_path)
 
 
 def test_requirements_are_compatible(alone: Path, tmp_path: Path) -> None:
@@ -117,7 +126,7 @@ def test_requirements_are_compatible(alone: Path, tmp_path: Path) -> None:
 
 
 def test_oldest_requirements(tmp_path: Path) -> None:
-    """The command starts with the oldest versions that pyproject.toml allows."""
+    """The package works with the oldest versions that pyproject.toml allows."""
     home = tmp_path / "venv"
     run([sys.executable, "-m", "venv", home], tmp_path)
     command: list[str | Path] = [sys.executable, "-m", "uv", "pip", "install"]
@@ -125,6 +134,7 @@ def test_oldest_requirements(tmp_path: Path) -> None:
     lowest = ["--resolution=lowest-direct", str(WHEEL)]
     run([*command, *options, *lowest], tmp_path, **uv(tmp_path))
     assert "Usage: metal-gpu" in run([home / "bin/metal-gpu", "--help"], tmp_path)
+    run([home / "bin/python", "-c", EVERYTHING], tmp_path)
 
 
 # --- completion ----------------------------------------------------------------------------------

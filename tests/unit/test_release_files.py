@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from email import message_from_bytes
 from email.message import Message
 from hashlib import sha256
@@ -32,6 +34,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GALAXY = yaml.safe_load((ROOT / "galaxy.yml").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 HOME = "ansible_collections/metal/gpu/"
+MODULES = {"pyyaml": "yaml"}  # by the name of the package
+OURS = {"metal_gpu", "ansible_collections", "ansible", "ansible_runner"}
 
 
 def build(checkout: Path, folder: Path, umask: int) -> Path:
@@ -205,6 +209,26 @@ def test_same_client_of_kubernetes_with_and_without_the_wheel() -> None:
     lines = (ROOT / "meta/ee-requirements.txt").read_text().splitlines()
     asked = [line.partition("#")[0].strip() for line in lines if line and line[0] != "#"]
     assert {*asked} <= {*PROJECT["dependencies"]}
+
+
+def test_requirements_are_what_the_package_and_its_library_import() -> None:
+    """Ansible, and what only it needs, is for the extra."""
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")]
+    imported = {name for path in sources for name in imports(ast.parse(path.read_bytes()))}
+    others = imported - {*sys.stdlib_module_names, *OURS}
+    assert others == {MODULES.get(one, one) for one in map(named, PROJECT["dependencies"])}
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0]
+
+
+def named(requirement: str) -> str:
+    return Requirement(requirement).name
 
 
 # --- the bill of materials -----------------------------------------------------------------------
