@@ -28,6 +28,9 @@ from artifact import make_archive, read_galaxy
 
 ROOT = Path(__file__).resolve().parent.parent
 
+WHEEL = "metal_gpu-*.whl"
+WRITTEN = (WHEEL, "metal-gpu-*.tar.gz", "metal-gpu-*.cdx.json", "SHA256SUMS")
+
 
 def git(*arguments: str) -> str:
     """Return what git prints about the checkout."""
@@ -63,15 +66,16 @@ def build_wheel(copy: Path, folder: Path, time_s: int) -> Path:
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    (wheel,) = folder.glob("*.whl")
+    (wheel,) = folder.glob(WHEEL)
     return wheel
 
 
 def build(folder: Path) -> list[Path]:
     """Write everything to the folder, and return the files."""
     time_s = read_time()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in (path for pattern in WRITTEN for path in folder.glob(pattern)):
+        stale.unlink()
     with TemporaryDirectory(prefix="metal-gpu-dist-") as temporary:
         copy = Path(temporary, "ansible_collections", "metal", "gpu")
         copy_checkout(copy)

@@ -33,6 +33,25 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
 """
 
+# Prints the modules of the collection's library that need Ansible.
+NEEDY = """
+import importlib, pathlib, ansible_collections
+(home,) = map(pathlib.Path, ansible_collections.__path__)
+for path in sorted(home.glob("metal/gpu/plugins/*_utils/**/*.py")):
+    parts = path.relative_to(home).with_suffix("").parts
+    try:
+        importlib.import_module(".".join(["ansible_collections", *parts]))
+    except ModuleNotFoundError as error:
+        print("/".join(parts[4:]), error.name)
+"""
+# These speak with modules, connections and displays of Ansible.
+WITH_ANSIBLE = {
+    "cluster/kube_module ansible",
+    "module_runner ansible",
+    "packages/signing_key ansible",
+    "quiet ansible",
+}
+
 # The whole package can be imported, with the requirements that pip has installed.
 EVERYTHING = """
 import importlib, pkgutil, metal_gpu
@@ -119,6 +138,10 @@ def test_library_works_without_ansible(alone: Path, tmp_path: Path) -> None:
     assert not (alone / "ansible").exists()
     run([alone / "python", "-c", LIBRARY], tmp_path)
     run([alone / "python", "-c", EVERYTHING], tmp_path)
+
+
+def test_library_needs_ansible_only_to_speak_with_it(alone: Path, tmp_path: Path) -> None:
+    assert {*run([alone / "python", "-c", NEEDY], tmp_path).splitlines()} <= WITH_ANSIBLE
 
 
 def test_requirements_are_compatible(alone: Path, tmp_path: Path) -> None:

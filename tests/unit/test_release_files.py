@@ -96,6 +96,8 @@ def test_another_folder_umask_and_time_give_the_same_bytes(dist: Path, tmp_path:
             path.chmod(0o700 if os.access(path, os.X_OK) else 0o600)
     for command in (["init", "--quiet"], ["add", "--all", "--force"]):
         subprocess.run(["git", *command], cwd=checkout, check=True)
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist/metal_gpu-0.9.0-py3-none-any.whl").write_text("an earlier build")
     second = build(checkout, tmp_path / "dist", 0o077)
     names = sorted(path.name for path in dist.iterdir())
     assert len(names) == 4
