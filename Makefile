@@ -28,7 +28,7 @@ lint changelog: export ANSIBLE_COLLECTIONS_PATH := $(TREE)
 export METAL_LAB_NAME := $(LAB)
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap environments demo test test-full lint unit sanity molecule bench changelog readmes lab-up lab-down clean
+.PHONY: help bootstrap environments demo test test-full lint unit sanity molecule bench dist dist-test docs changelog command readmes lab-up lab-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,12 +54,12 @@ demo: lab-up ## start a laboratory and turn its bare nodes into proven GPU nodes
 	  '   run it again:  make demo       (changes nothing)' \
 	  '   stop it:       make lab-down'
 
-test: bootstrap ## run everything: lint, unit, sanity, every Molecule scenario (what .ci/run calls)
-	@scripts/run-tests lint unit sanity $(addprefix molecule-,$(SCENARIOS))
+test: bootstrap ## run everything: lint, unit, sanity, docs, dist-test, every Molecule scenario (what .ci/run calls)
+	@scripts/run-tests lint unit sanity docs dist-test $(addprefix molecule-,$(SCENARIOS))
 
 test-full: bootstrap ## run `make test` with 20,000 mutations, every ansible-core, and slow scenarios
 	@METAL_GPU_MUTATIONS=20000 TEST_ENVIRONMENTS="$(ENVIRONMENTS)" \
-	  scripts/run-tests lint unit sanity $(addprefix molecule-,$(ALL_SCENARIOS))
+	  scripts/run-tests lint unit sanity docs dist-test $(addprefix molecule-,$(ALL_SCENARIOS))
 
 lint: environments $(LINK) ## check style, types, documentation, licences and changelog
 	@scripts/lint
@@ -90,9 +90,22 @@ bench: bootstrap ## measure operations, seconds and memory; write docs/benchmark
 	@scripts/install-collection
 	@tests/bench/bench $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS))
 
+dist: environments ## write the artifact, the wheel, their bill of materials and checksums to dist
+	@python scripts/release_files.py dist
+
+dist-test: dist ## install the built wheel with pip, pipx and uv, and run what it brings
+	@python -m pytest -q tests/install
+
+docs: ## build the documents as a site in the folder site; a broken link fails
+	@scripts/bootstrap docs
+	@.venv-docs/bin/python scripts/docs_site.py site
+
 changelog: environments $(LINK) ## generate CHANGELOG.md from changelogs/fragments and the plugins
 	@date=$$(sed -n "s/^ *release_date: '\(.*\)'/\1/p" changelogs/changelog.yaml | tail -n 1); \
 	antsibull-changelog release --update-existing --refresh --reload-plugins --date "$$date"
+
+command: environments ## generate docs/command.md from the help of metal-gpu
+	@python scripts/command_page.py
 
 readmes: environments ## generate the variables in each role's README from its argument spec
 	@python scripts/role_readmes.py
@@ -109,7 +122,7 @@ lab-down: ## stop every laboratory of this checkout
 clean: lab-down ## stop laboratories and the Docker engine of bootstrap; remove generated files
 	@scripts/docker-engine stop
 	@echo "== removing .ansible, .lab, .venv and the caches of the tools"
-	@rm -rf .ansible .cache .lab .mypy_cache .pytest_cache .ruff_cache $(ENVIRONMENTS)
+	@rm -rf .ansible .cache .lab .mypy_cache .pytest_cache .ruff_cache dist site $(ENVIRONMENTS) .venv-docs
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 	@cache=$${XDG_CACHE_HOME:-~/.cache}; \
 	echo "   kept for the next run: $$cache/metal-gpu, and the laboratory's $$cache/metal-lab"

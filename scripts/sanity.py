@@ -62,7 +62,8 @@ def copy_checkout(copy: Path) -> None:
 
     `make lint` checks those. ansible-test reads tests/config.yml.
     """
-    developing = [f":!{name}" for name in ("conftest.py", "molecule", "scripts", "tests")]
+    others = (".github", "conftest.py", "mkdocs.yml", "molecule", "scripts", "src", "tests")
+    developing = [f":!{name}" for name in others]
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *developing],
         cwd=ROOT,

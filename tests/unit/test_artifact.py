@@ -17,12 +17,14 @@ ROOT = Path(__file__).resolve().parents[2]
 # A name that ends in a slash stands for everything below it.
 FOR_USERS = (
     "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
     "FILES.json",
     "LICENSE",
     "LICENSES/",
     "MANIFEST.json",
     "README.md",
+    "SECURITY.md",
     "changelogs/changelog.yaml",
     "docs/",
     "inventories/example/",

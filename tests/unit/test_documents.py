@@ -25,7 +25,8 @@ from metal_lab.packages import compose
 ROOT = Path(__file__).parents[2]
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
-DOCUMENTS = [README, CONTRIBUTING, *sorted(ROOT.glob("docs/*.md")), *DECISIONS]
+POLICIES = [ROOT / "SECURITY.md", ROOT / "CODE_OF_CONDUCT.md"]
+DOCUMENTS = [README, CONTRIBUTING, *POLICIES, *sorted(ROOT.glob("docs/*.md")), *DECISIONS]
 TROUBLESHOOTING = (ROOT / DOCUMENT).read_text()
 
 

@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
 import typer
+
+from metal_gpu.terminal import doctor, exit_codes
 
 app = typer.Typer(
     name="metal-gpu",
@@ -15,6 +20,27 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"metal-gpu {version('metal-gpu')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _commands(
+    _version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Turn bare machines with NVIDIA GPUs into GPU nodes, and prove every GPU."""
+
+
+app.command()(doctor.doctor)
+
+
 def main() -> None:
-    """Run the command of sys.argv."""
+    """Run the command of sys.argv. Ctrl-C ends it as an exit does, so that it cleans up."""
+    signal.signal(signal.SIGINT, lambda *_frame: sys.exit(exit_codes.INTERRUPTED))
     app()

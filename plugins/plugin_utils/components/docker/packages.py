@@ -16,7 +16,7 @@ ROLE = "docker_ce"
 PACKAGE = "docker-ce"
 OURS = RolePackages(ROLE, "metal-gpu-docker", "Docker", "the Docker repository", "Docker packages")
 
-_CRI_DOCKERD = "0.4.3"
+CRI_DOCKERD = "0.4.3"
 _CRI_DOCKERD_URL = "https://github.com/Mirantis/cri-dockerd/releases/download"
 # A release has packages for these versions only; newer versions use the newest of them:
 # Mirantis/cri-dockerd#361. It has no rpm for Enterprise Linux.
@@ -45,5 +45,5 @@ def cri_dockerd_url(system: System) -> str | None:
     """Return the URL of the package of cri-dockerd; None if there is no package."""
     if system.id not in _CRI_DOCKERD_FILES:
         return None
-    name = f"cri-dockerd_{_CRI_DOCKERD}.3-0.{_CRI_DOCKERD_FILES[system.id]}_amd64.deb"
-    return f"{_CRI_DOCKERD_URL}/v{_CRI_DOCKERD}/{name}"
+    name = f"cri-dockerd_{CRI_DOCKERD}.3-0.{_CRI_DOCKERD_FILES[system.id]}_amd64.deb"
+    return f"{_CRI_DOCKERD_URL}/v{CRI_DOCKERD}/{name}"

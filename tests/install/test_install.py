@@ -1,0 +1,250 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The built wheel installs with pip, pipx and uv, and brings the command and the collection.
+
+usage: make dist-test
+
+These tests need a package index. They install into folders of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+(WHEEL,) = (ROOT / "dist").glob("metal_gpu-*.whl")
+VERSION = yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"]
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+
+# These plan and judge without Ansible.
+LIBRARY = """
+from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
+"""
+
+# Prints the modules of the collection's library that need Ansible.
+NEEDY = """
+import importlib, pathlib, ansible_collections
+(home,) = map(pathlib.Path, ansible_collections.__path__)
+for path in sorted(home.glob("metal/gpu/plugins/*_utils/**/*.py")):
+    parts = path.relative_to(home).with_suffix("").parts
+    try:
+        importlib.import_module(".".join(["ansible_collections", *parts]))
+    except ModuleNotFoundError as error:
+        print("/".join(parts[4:]), error.name)
+"""
+# These speak with modules, connections and displays of Ansible.
+WITH_ANSIBLE = {
+    "cluster/kube_module ansible",
+    "module_runner ansible",
+    "packages/signing_key ansible",
+    "quiet ansible",
+}
+
+# The whole package can be imported, with the requirements that pip has installed.
+EVERYTHING = """
+import importlib, pkgutil, metal_gpu
+for module in pkgutil.walk_packages(metal_gpu.__path__, "metal_gpu."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
+
+
+def run(command: list[str | Path], folder: Path, **variables: str) -> str:
+    """Return the standard output of a command that has to succeed.
+
+    It does not see this environment or checkout.
+    """
+    foreign = ("ANSIBLE_", "PYTHON", "VIRTUAL_ENV")
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**inherited, "HOME": str(folder), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def install(home: Path, what: str) -> Path:
+    """Create an environment, and return its folder of programs."""
+    run([sys.executable, "-m", "venv", home], home.parent)
+    run([home / "bin/pip", "install", "--quiet", "--no-compile", what], home.parent, **pip())
+    return home / "bin"
+
+
+def pip() -> dict[str, str]:
+    """Return the settings of this user's pip, which is in another home folder here."""
+    asked = [sys.executable, "-m", "pip", "config", "list"]
+    listing = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    settings = re.findall(r"^(?:global|:env:)\.([\w-]+)='(.*)'$", listing, re.MULTILINE)
+    return {f"PIP_{key.upper().replace('-', '_')}": value for key, value in settings}
+
+
+def uv(folder: Path) -> dict[str, str]:
+    """Return the same settings for uv, which reads none of pip's."""
+    names = {
+        "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
+        "PIP_EXTRA_INDEX_URL": "UV_INDEX",
+        "PIP_FIND_LINKS": "UV_FIND_LINKS",
+        "PIP_CERT": "SSL_CERT_FILE",
+    }
+    known = {names[key]: value for key, value in pip().items() if key in names}
+    return {"UV_CACHE_DIR": str(folder / "cache"), "UV_PYTHON": sys.executable, **known}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the programs of an environment without Ansible."""
+    return install(tmp_path_factory.mktemp("alone") / "venv", str(WHEEL))
+
+
+@pytest.fixture(scope="module")
+def with_ansible(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install(tmp_path_factory.mktemp("with_ansible") / "venv", f"{WHEEL}[ansible]")
+
+
+# --- pip -----------------------------------------------------------------------------------------
+
+
+def test_command_helps_and_tells_its_version(alone: Path, tmp_path: Path) -> None:
+    assert "Usage: metal-gpu" in run([alone / "metal-gpu", "--help"], tmp_path)
+    assert run([alone / "metal-gpu", "--version"], tmp_path) == f"metal-gpu {VERSION}\n"
+
+
+@pytest.mark.parametrize(("name", "target"), SCRIPTS.items(), ids=lambda one: one)
+def test_commands_exist(alone: Path, tmp_path: Path, name: str, target: str) -> None:
+    assert (alone / name).is_file()
+    module, _colon, function = target.partition(":")
+    check = f"import {module}; assert callable({module}.{function})"
+    run([alone / "python", "-c", check], tmp_path)
+
+
+def test_library_works_without_ansible(alone: Path, tmp_path: Path) -> None:
+    assert not (alone / "ansible").exists()
+    run([alone / "python", "-c", LIBRARY], tmp_path)
+    run([alone / "python", "-c", EVERYTHING], tmp_path)
+
+
+def test_library_needs_ansible_only_to_speak_with_it(alone: Path, tmp_path: Path) -> None:
+    assert {*run([alone / "python", "-c", NEEDY], tmp_path).splitlines()} <= WITH_ANSIBLE
+
+
+def test_requirements_are_compatible(alone: Path, tmp_path: Path) -> None:
+    run([alone / "pip", "check"], tmp_path)
+
+
+def test_oldest_requirements(tmp_path: Path) -> None:
+    """The package works with the oldest versions that pyproject.toml allows."""
+    home = tmp_path / "venv"
+    run([sys.executable, "-m", "venv", home], tmp_path)
+    command: list[str | Path] = [sys.executable, "-m", "uv", "pip", "install"]
+    options: list[str | Path] = ["--quiet", "--python", home / "bin/python"]
+    lowest = ["--resolution=lowest-direct", str(WHEEL)]
+    run([*command, *options, *lowest], tmp_path, **uv(tmp_path))
+    assert "Usage: metal-gpu" in run([home / "bin/metal-gpu", "--help"], tmp_path)
+    run([home / "bin/python", "-c", EVERYTHING], tmp_path)
+
+
+# --- completion ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_completion(alone: Path, tmp_path: Path, shell: str) -> None:
+    script = run([alone / "metal-gpu"], tmp_path, _METAL_GPU_COMPLETE=f"source_{shell}")
+    assert "metal-gpu" in script
+    assert f"_METAL_GPU_COMPLETE=complete_{shell}" in script
+
+
+def test_bash_completes_an_option(alone: Path, tmp_path: Path) -> None:
+    """A real bash loads the script, and completes as the tab key would."""
+    (tmp_path / "completion").write_text(
+        run([alone / "metal-gpu"], tmp_path, _METAL_GPU_COMPLETE="source_bash")
+    )
+    words = """
+        . ./completion
+        COMP_WORDS=(metal-gpu --vers) COMP_CWORD=1
+        "$(complete -p metal-gpu | sed -E 's/.*-F ([^ ]+).*/\\1/')" metal-gpu
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    path = f"{alone}:{os.environ['PATH']}"
+    found = run(["bash", "--norc", "-c", words], tmp_path, PATH=path)
+    assert [word.strip() for word in found.splitlines()] == ["--version"]
+
+
+# --- with Ansible --------------------------------------------------------------------------------
+
+
+def ansible(programs: Path, folder: Path, *command: str, **variables: str) -> str:
+    return run([programs / command[0], *command[1:]], folder, LC_ALL="C.UTF-8", **variables)
+
+
+def test_playbooks_are_found(with_ansible: Path, tmp_path: Path) -> None:
+    (tmp_path / "inventory.yml").write_text("gpu_nodes: {hosts: {gpu-1: {gpu_count: 4}}}\n")
+    for playbook in sorted((ROOT / "playbooks").glob("[a-z]*.yml")):
+        name = f"metal.gpu.{playbook.stem}"
+        said = ansible(
+            with_ansible,
+            tmp_path,
+            *("ansible-playbook", "-i", "inventory.yml", name, "--syntax-check"),
+        )
+        assert re.search(rf"^playbook: .*/metal/gpu/playbooks/{playbook.name}$", said, re.MULTILINE)
+
+
+def test_ansible_knows_the_version(with_ansible: Path, tmp_path: Path) -> None:
+    said = ansible(with_ansible, tmp_path, "ansible-galaxy", "collection", "list", "metal.gpu")
+    assert re.search(rf"metal\.gpu +{re.escape(VERSION)}\b", said)
+
+
+def test_modules_and_the_other_collection_are_there(with_ansible: Path, tmp_path: Path) -> None:
+    for name in ("metal.gpu.node_info", "kubernetes.core.k8s"):
+        said = ansible(with_ansible, tmp_path, "ansible-doc", "--type", "module", name)
+        assert name in said
+
+
+def test_files_are_those_of_the_listing(with_ansible: Path, tmp_path: Path) -> None:
+    """ansible-galaxy compares each file with FILES.json."""
+    (home,) = with_ansible.parent.glob("lib/python*/site-packages")
+    said = ansible(
+        with_ansible,
+        tmp_path,
+        *("ansible-galaxy", "collection", "verify", "--offline", "metal.gpu"),
+        ANSIBLE_COLLECTIONS_PATH=str(home),
+    )
+    assert "Successfully verified" in said
+
+
+# --- pipx and uv ---------------------------------------------------------------------------------
+
+
+def helps(folder: Path, variables: Mapping[str, str]) -> None:
+    said = run([folder / "metal-gpu", "--version"], folder, **variables)
+    assert said == f"metal-gpu {VERSION}\n"
+
+
+def test_pipx(tmp_path: Path) -> None:
+    homes = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
+    command: list[str | Path] = [sys.executable, "-m", "pipx", "install", str(WHEEL)]
+    run(command, tmp_path, **homes, **pip())
+    helps(tmp_path / "bin", homes)
+
+
+def test_uv(tmp_path: Path) -> None:
+    homes = {"UV_TOOL_DIR": str(tmp_path / "home"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
+    command: list[str | Path] = [sys.executable, "-m", "uv", "tool", "install", "--quiet"]
+    run([*command, str(WHEEL)], tmp_path, **homes, **uv(tmp_path))
+    helps(tmp_path / "bin", homes)

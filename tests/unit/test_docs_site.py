@@ -1,0 +1,85 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The site takes every document, and fails at a broken link. `make docs` builds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import docs_site
+from docs_site import Pages, foreign, lists, menu
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_menu_has_every_document() -> None:
+    pages = {page for section in menu().values() for page in section}
+    written = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    top = {path.name for path in ROOT.glob("*.md")}
+    roles = {f"roles/{path.name}/README.md" for path in (ROOT / "roles").iterdir()}
+    assert written | top | roles <= pages
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "docs/decisions").mkdir(parents=True)
+    (tmp_path / "docs/decisions/001-plan.md").write_text("# 001: Plan\n")
+    (tmp_path / "docs/picture.svg").write_text("<svg/>")
+    monkeypatch.setattr(docs_site, "ROOT", tmp_path)
+    return tmp_path
+
+
+def add(checkout: Path, text: str) -> tuple[Pages, str]:
+    (checkout / "README.md").write_text(text)
+    pages = Pages(checkout / "site")
+    pages.add("README.md")
+    return pages, (checkout / "site/README.md").read_text()
+
+
+def test_what_a_page_links_to_comes_along(checkout: Path) -> None:
+    pages, text = add(
+        checkout, "![a](docs/picture.svg) [b](docs/decisions) [c](https://x.example)\n"
+    )
+    assert text == "![a](docs/picture.svg) [b](docs/decisions/index.md) [c](https://x.example)\n"
+    assert (checkout / "site/docs/picture.svg").read_text() == "<svg/>"
+    assert "[001-plan.md](001-plan.md)" in (checkout / "site/docs/decisions/index.md").read_text()
+    assert pages.broken == []
+
+
+@pytest.mark.parametrize("link", ["docs/nowhere.md", "../outside.md", "docs/nowhere.svg"])
+def test_broken_link_is_named_with_its_page(checkout: Path, link: str) -> None:
+    pages, _text = add(checkout, f"[a]({link})\n")
+    assert pages.broken == [f"README.md: {link} leads nowhere"]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("text\n- item\n- item", "text\n\n- item\n- item"),
+        ("1. item\n   more\n\n   | a |", "1. item\n    more\n\n    | a |"),
+        ("- item\n  more\ntext\n  verse", "- item\n    more\ntext\n  verse"),
+        ("```\ntext\n- no item\n```", "```\ntext\n- no item\n```"),
+    ],
+    ids=["a list after a text", "a table in an item", "a list ends", "code"],
+)
+def test_lists_as_python_markdown_wants_them(written: str, shown: str) -> None:
+    assert "\n".join(lists(written)) == shown
+
+
+@pytest.mark.parametrize(
+    ("page", "is_foreign"),
+    [
+        ('<script src="https://cdn.example/a.js">', True),
+        ('<link rel="stylesheet" href="//fonts.example/a.css">', True),
+        ('<pre class="mermaid"><code>', True),
+        ('<img alt="a" src="https://img.example/a.png">', True),
+        ('<a href="https://docs.example">', False),
+        ('<script src="assets/a.js">', False),
+    ],
+)
+def test_page_that_needs_another_host(tmp_path: Path, page: str, is_foreign: bool) -> None:
+    (tmp_path / "index.html").write_text(page)
+    assert bool([*foreign(tmp_path)]) == is_foreign
