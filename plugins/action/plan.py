@@ -12,33 +12,28 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, cast
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
 from ansible_collections.metal.gpu.plugins.modules.plan import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils import succession, variables
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
-    Circumstances,
-    desired,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import (
     ObservationFailed,
     interpret,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import (
+    OBSERVED,
+    SHARED,
+    plan_roles,
+    variables_of,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     why_unobserved,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import (
-    ENGINE_OF,
-    PACKAGES,
-    PLANNERS,
-    REPOSITORIES,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
@@ -51,14 +46,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import ex
 variables.load_options()
 variables.load_defaults()
 
-_OBSERVED = {"packages": [*PACKAGES], "repositories": [*REPOSITORIES]}
-_SHARED = {
-    "gpu_count": None,
-    "gpu_expected": None,
-    "metal_gpu_engine": engines.AUTO,
-    "metal_gpu_observation_is_fresh": False,
-    "docker_ce_is_new": False,
-}
 _CREDENTIALS = re.compile("://[^/]*@")
 
 
@@ -89,7 +76,10 @@ class ActionModule(ActionBase):
         plans: dict[str, PlanResult] = {}
         engine = None if node is None else engines.choose(node, shared["metal_gpu_engine"])
         if node is not None and not unrendered:
-            plans, refusals = self._plan(host, node, options["roles"], before, shared)
+            earlier = before.get("plans", {})
+            plans, refusals = plan_roles(
+                host, node, options["roles"], self._values, shared, earlier
+            )
         refusals += [one for plan in plans.values() for one in plan["refusals"]]
         remaining = [one for plan in plans.values() for one in plan["steps"]]
         lines = explain([*refusals, *(remaining if options["prove"] else ())])
@@ -122,7 +112,7 @@ class ActionModule(ActionBase):
             return cast(Node, plain(before["node"])), []
         try:
             # The raw data contains passwords of registries and proxies.
-            result = execute_quietly(self, "metal.gpu.node_info", _OBSERVED, task_vars)
+            result = execute_quietly(self, "metal.gpu.node_info", dict(OBSERVED), task_vars)
         except AnsibleConnectionFailure as error:
             result = {"unreachable": True, "msg": str(error)}
         except AnsibleError as error:  # such as "Missing sudo password"
@@ -136,35 +126,9 @@ class ActionModule(ActionBase):
         method = self._play_context.become_method or ""
         return None, [why_unobserved(host, result, method)]
 
-    def _plan(
-        self,
-        host: str,
-        node: Node,
-        roles: list[str],
-        before: Mapping[str, Any],
-        shared: Mapping[str, Any],
-    ) -> tuple[dict[str, PlanResult], list[dict[str, str]]]:
-        """Return the plan of each role, and what went wrong."""
-        engine = engines.choose(node, shared["metal_gpu_engine"])
-        planned: dict[str, PlanResult] = {}
-        problems = []
-        for role in roles:
-            if len(roles) > 1 and ENGINE_OF.get(role, engine) != engine:
-                continue
-            try:
-                earlier = {**before.get("plans", {}), **planned}
-                circumstances = _circumstances(host, shared, earlier)
-                wanted = desired(role, self._values(role), node, circumstances)
-                planned[role] = PLANNERS[role](node, wanted)
-            except Exception as error:
-                problems += stopped({"msg": str(error)}, host, f"the plan of {role}")
-        return planned, problems
-
     def _values(self, role: str) -> dict[str, Any]:
         """Return the values of the variables that a role declares."""
-        available = self._variables.available_variables
-        options = variables.load_options().items()
-        names = [name for name, option in options if role in option.roles and name in available]
+        names = variables_of(role, self._variables.available_variables)
         return {name: self._value(name) for name in names}
 
     def _value(self, name: str) -> Any:
@@ -172,7 +136,7 @@ class ActionModule(ActionBase):
 
     def _shared(self, host: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
         """Return variables that no role declares alone, and what is wrong with templates."""
-        values: dict[str, Any] = {**_SHARED}
+        values: dict[str, Any] = {**SHARED}
         problems = []
         for name in values.keys() & self._variables.available_variables:
             try:
@@ -180,17 +144,5 @@ class ActionModule(ActionBase):
             except Exception as error:  # a template may raise anything
                 problems += stopped({"msg": str(error)}, host, f"the variable {name}")
             else:
-                values[name] = _SHARED[name] if value in (None, "") else value
+                values[name] = SHARED[name] if value in (None, "") else value
         return values, problems
-
-
-def _circumstances(host: str, shared: Mapping[str, Any], plans: Mapping[str, Any]) -> Circumstances:
-    driver = plans.get("nvidia_driver", {"data": {}})
-    return {
-        "host": host,
-        "now": datetime.now(UTC),
-        "engine": shared["metal_gpu_engine"],
-        "engine_is_new": boolean(shared["docker_ce_is_new"]),
-        # In check mode, the driver that an earlier role plans is not there yet.
-        "driver_is_planned": bool(driver["data"].get("is_missing", False)),
-    }

@@ -73,10 +73,30 @@ Remedy: set verify_compute_image to an image with vectorAdd that the nodes can p
 
 # --- the node as a machine ------------------------------------------------------------------------
 
-NODE_UNREACHABLE (refusal): Ansible cannot reach the node: {error}
+NODE_UNREACHABLE (refusal): the node cannot be reached: {error}
 Remedy: check the address, user and key in the inventory with `ssh`, then run `ansible {host} -m
   ansible.builtin.ping`; to continue without the node, remove it from the group or set
   `metal_gpu_skip_refused: true`
+
+HOST_KEY_UNKNOWN (refusal): {machine} offers the {kind} key {fingerprint}, and {file} has no key for
+  it
+Remedy: compare the fingerprint with `ssh-keygen -lf /etc/ssh/ssh_host_{name}_key.pub` on the
+  machine's own console; if they are the same, run the command again with `--accept-new-host-keys`,
+  or log in once with `ssh`
+
+HOST_KEY_CHANGED (refusal): {machine} offers the {kind} key {fingerprint}, but {file} has
+  {expected}; another machine has its address, or somebody intercepts the connection
+Remedy: find out why before you log in; if the machine was installed again, compare the fingerprint
+  on its own console, then run `ssh-keygen -f {file} -R '{machine}'`
+
+LOGIN_REFUSED (refusal): {machine} does not let {user} log in: {error}
+Remedy: try `ssh {user}@{machine}`; if the key is not there, run `ssh-copy-id {user}@{machine}`;
+  with `metal-gpu`, `--identity` names a key and `--ask-pass` asks for a password
+
+PYTHON_MISSING (refusal): the node has {found}, expected Python 3.9 or newer
+Remedy: install it on the node: `apt-get install python3` on Debian and Ubuntu, `dnf install
+  python3.11` on Red Hat's systems; one that is not in the PATH is named by
+  ansible_python_interpreter in the inventory
 
 NODE_NOT_OBSERVED (refusal): the node was not observed: {error}
 Remedy: check that the node has Python 3.9 or newer and writable file systems, then run `ansible

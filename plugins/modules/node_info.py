@@ -2243,8 +2243,6 @@ failures:
       place: plugins/plugin_utils/components/kubelet/observed.py:101 in _setup
 """
 
-import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -2253,7 +2251,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.metal.gpu.plugins.module_utils.probe import limited
 from ansible_collections.metal.gpu.plugins.module_utils.probe.collect import collect
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Node, Request
-from ansible_collections.metal.gpu.plugins.module_utils.probe.program_files import DIRECTORIES
+from ansible_collections.metal.gpu.plugins.module_utils.probe.program_files import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -2275,11 +2273,6 @@ def run(
     """Return everything that the action plugin interprets."""
     request = Request(tuple(packages), tuple(repositories), device_users)
     return {"changed": False, "raw": collect(node, request)}
-
-
-def find_program(name: str) -> str | None:
-    directories = (os.environ.get("PATH", os.defpath), *DIRECTORIES)
-    return shutil.which(name, path=os.pathsep.join(directories))
 
 
 def main() -> None:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from ansible.module_utils.parsing.convert_bool import BOOLEANS
 
+from ansible_collections.metal.gpu.plugins.module_utils.booleans import BOOLEANS
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import image_needs
@@ -31,7 +31,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.words import some
 
 try:
     from ansible.template import trust_as_template
-except ImportError:  # ansible-core before 2.19
+except ImportError:  # ansible-core before 2.19, or none
 
     def trust_as_template(value: str) -> str:
         return value

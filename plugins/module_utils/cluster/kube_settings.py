@@ -16,8 +16,6 @@ import re
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.basic import env_fallback
-
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
@@ -38,10 +36,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
+def _from_environment(*names: str) -> str:
+    """Return the value of the first of these environment variables that is set."""
+    # Only a module asks. The Python library also reads these settings, and works without Ansible.
+    from ansible.module_utils.basic import env_fallback
+
+    return str(env_fallback(*names))
+
+
 def _option(kind: str, *names: str, **more: Any) -> dict[str, Any]:
     """Return an option, and the environment variables that set it."""
     variables = [f"K8S_AUTH_{name}" for name in names]
-    return {"type": kind, "fallback": (env_fallback, variables), **more}
+    return {"type": kind, "fallback": (_from_environment, variables), **more}
 
 
 # Names, aliases and environment variables are those of the collection kubernetes.core.

@@ -3,12 +3,15 @@
 
 """Find out whether the files of programs and libraries exist and are usable.
 
-For a package manager, a package whose files were removed or locked is still installed. Both
+For a package manager, a package whose files were removed or locked is still installed. Most
 functions do I/O; they take the root directory as an argument, and start no process.
+`find_program` looks on the node itself.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import stat
 from typing import TYPE_CHECKING
 
@@ -50,3 +53,9 @@ def find_library(root: Path, name: str) -> str | None:
     """Return the path of a library; None if no usual directory has it, or its link is dangling."""
     paths = (f"{directory}/{name}" for directory in _LIBRARIES)
     return next((path for path in paths if (root / path[1:]).is_file()), None)
+
+
+def find_program(name: str) -> str | None:
+    """Return the path of a program in the PATH or in one of the usual directories."""
+    directories = (os.environ.get("PATH", os.defpath), *DIRECTORIES)
+    return shutil.which(name, path=os.pathsep.join(directories))

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal, TypedDict
 
-from ansible.module_utils.parsing.convert_bool import boolean
-
+from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.variables import (
     load_options,

@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plans of several roles for one node, from its observation and its variables.
+
+The action plugin metal.gpu.plan and the Python library plan by the same code. They differ only in
+who renders the templates of variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final, cast
+
+from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
+from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
+    Circumstances,
+    Engine,
+    desired,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import (
+    ENGINE_OF,
+    PACKAGES,
+    PLANNERS,
+    REPOSITORIES,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import stopped
+
+# What an observation must contain for all plans, as options of metal.gpu.node_info.
+OBSERVED: Mapping[str, list[str]] = MappingProxyType(
+    {"packages": [*PACKAGES], "repositories": [*REPOSITORIES]}
+)
+# Variables that no role declares alone, with their defaults.
+SHARED: Mapping[str, object] = MappingProxyType(
+    {
+        "gpu_count": None,
+        "gpu_expected": None,
+        "metal_gpu_engine": engines.AUTO,
+        "metal_gpu_observation_is_fresh": False,
+        "docker_ce_is_new": False,
+    }
+)
+# What metal.gpu.site plans, in its order. Nodes of nfs_mounts are Docker hosts.
+SITE: Final = tuple(role for role in PLANNERS if role != "nfs_mounts")
+
+
+def plan_roles(
+    host: str,
+    node: Node,
+    roles: Sequence[str],
+    values: Callable[[str], Mapping[str, object]],
+    shared: Mapping[str, object],
+    earlier: Mapping[str, PlanResult],
+) -> tuple[dict[str, PlanResult], list[dict[str, str]]]:
+    """Return the plan of each role, and a finding for each role that cannot be planned.
+
+    Of several roles, those of an engine that the node does not use are left out. `values` returns
+    the values of the variables of a role, and may fail. `shared` has those of SHARED. `earlier` are
+    plans that this run has made before.
+    """
+    engine = engines.choose(node, _engine(shared))
+    planned: dict[str, PlanResult] = {}
+    problems: list[dict[str, str]] = []
+    for role in roles:
+        if len(roles) > 1 and ENGINE_OF.get(role, engine) != engine:
+            continue
+        try:
+            circumstances = _circumstances(host, shared, {**earlier, **planned})
+            planned[role] = PLANNERS[role](node, desired(role, values(role), node, circumstances))
+        except Exception as error:  # a template may raise anything
+            problems += stopped({"msg": str(error)}, host, f"the plan of {role}")
+    return planned, problems
+
+
+def variables_of(role: str, available: Collection[str]) -> list[str]:
+    """Return the variables that a role declares, of those that have a value."""
+    options = variables.load_options().items()
+    return [name for name, option in options if role in option.roles and name in available]
+
+
+def _engine(shared: Mapping[str, object]) -> Engine:
+    return cast(Engine, shared["metal_gpu_engine"])
+
+
+def _circumstances(
+    host: str, shared: Mapping[str, object], plans: Mapping[str, PlanResult]
+) -> Circumstances:
+    driver = plans.get("nvidia_driver")
+    return {
+        "host": host,
+        "now": datetime.now(UTC),
+        "engine": _engine(shared),
+        "engine_is_new": boolean(shared["docker_ce_is_new"]),
+        # In check mode, the driver that an earlier role plans is not there yet.
+        "driver_is_planned": driver is not None and bool(driver["data"].get("is_missing", False)),
+    }

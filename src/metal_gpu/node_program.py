@@ -1,0 +1,155 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The program that observes a node: one text for the standard input of `python3 -`.
+
+It carries the modules of the collection that read a node, and imports them from memory. So nothing
+is written on the node, which may have no free space, and nothing is left there. It prints its
+answer between marks, because a login shell may print before and after it.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import shlex
+import zlib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import cast
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import RawData
+
+_PREFIX = "ansible_collections.metal.gpu.plugins.module_utils"
+_ROOTS = tuple(
+    f"{_PREFIX}.probe.{name}" for name in ("collect", "limited", "probe", "program_files")
+)
+_TEMPLATE = Path(__file__).parent / "node"
+BEGIN, END = "-----BEGIN METAL-GPU ANSWER-----", "-----END METAL-GPU ANSWER-----"
+# All commands of an observation run at once, and in three rounds; each has its own limit of 10 s.
+TIME_LIMIT_S = 90.0
+# Of the newest Python first. Red Hat's package manager has one of its own that no user sees.
+_MINORS = range(14, 8, -1)
+_OLDER = ("python3", "/usr/libexec/platform-python", "python", "python2")
+
+
+class NotObserved(Exception):
+    """The program gave no answer; the message says why."""
+
+
+class PythonMissing(NotObserved):
+    """The node has no Python that can run the program; the message says what it has."""
+
+
+@cache
+def sources() -> Mapping[str, str]:
+    """Return the modules that the program needs, with the packages they are in, by name."""
+    found: dict[str, str] = {}
+    waiting = [*_ROOTS]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            raise ImportError(f"the collection has no module {name}")
+        found[name] = Path(spec.origin).read_text("utf-8")
+        waiting += [one for one in _imports(ast.parse(found[name])) if one.startswith(_PREFIX)]
+    return found
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules that a module imports, also inside functions, but not for types only."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules = [name for name in names if name.startswith(_PREFIX) and _is_module(name)]
+            yield from modules
+            if len(modules) < len(names):
+                yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        yield from _imports(node)
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # the part before the last dot is no package
+        return False
+
+
+@cache
+def text(packages: tuple[str, ...], repositories: tuple[str, ...]) -> bytes:
+    """Return the program. The arguments are options of metal.gpu.node_info."""
+    packed = {
+        "sources": dict(sources()),
+        "prefix": _PREFIX,
+        "packages": packages,
+        "repositories": repositories,
+        "limit": TIME_LIMIT_S,
+        "begin": BEGIN,
+        "end": END,
+    }
+    body = (_TEMPLATE / "body.py").read_text("utf-8")
+    head = (_TEMPLATE / "head.py").read_text("utf-8")
+    payload = zlib.compress(json.dumps([body, packed]).encode(), 9)
+    values = {"BEGIN": BEGIN, "END": END, "PAYLOAD": base64.b64encode(payload).decode()}
+    for name, value in values.items():
+        head = head.replace(f"@{name}@", value)
+    return head.encode("ascii")
+
+
+def command(interpreter: str | None = None) -> str:
+    """Return the command for `sh` that runs the program with the first Python that can.
+
+    Where none can, an older one runs the head of the program, which says so.
+    """
+    newest = ["python3", *(f"python3.{minor}" for minor in _MINORS)]
+    named = [] if interpreter is None else [interpreter]
+    check = "import sys; sys.exit(sys.version_info < (3, 9))"
+    lines = [
+        f"for python in {shlex.join([*named, *newest])}; do",
+        'if command -v "$python" >/dev/null 2>&1 &&',
+        f'"$python" -c {shlex.quote(check)} </dev/null >/dev/null 2>&1;',
+        'then exec "$python" -I -B -; fi; done;',
+        f"for python in {shlex.join([*named, *_OLDER])}; do",
+        'if command -v "$python" >/dev/null 2>&1; then exec "$python" -; fi; done;',
+        # Read the program, so that its sender does not find a closed connection.
+        "cat >/dev/null;",
+        f"echo {BEGIN}; echo '{{\"python\": null}}'; echo {END}",
+    ]
+    return " ".join(lines)
+
+
+def read(stdout: bytes, stderr: bytes) -> RawData:
+    """Return the answer of the program. Raises NotObserved."""
+    _noise, begin, rest = stdout.decode(errors="replace").partition(BEGIN)
+    answer, end, _more = rest.partition(END)
+    if not begin:
+        raise NotObserved(f"the machine did not run the program{_last(stderr, stdout)}")
+    if not end:
+        raise NotObserved(f"the answer of the program is not complete{_last(stderr)}")
+    try:
+        found = json.loads(answer)
+    except ValueError as error:
+        raise NotObserved(f"the answer of the program is not readable: {error}") from error
+    if "python" in found:
+        raise PythonMissing(found["python"] or "no Python")
+    if "error" in found:
+        raise NotObserved(str(found["error"]))
+    return cast(RawData, json.loads(zlib.decompress(base64.b64decode(found["raw"]))))
+
+
+def _last(*outputs: bytes) -> str:
+    """Return the last line that was printed, as the end of a sentence."""
+    for output in outputs:
+        lines = output.decode(errors="replace").strip().splitlines()
+        if lines:
+            return f"; its last words: {lines[-1].strip()[:200]}"
+    return ", and printed nothing"

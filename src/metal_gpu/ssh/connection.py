@@ -1,0 +1,245 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""SSH connections by paramiko: to a machine, and to the jump hosts on the way."""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import cast
+
+import paramiko
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from metal_gpu.hosts import Host
+from metal_gpu.ssh import host_keys, jumps, login
+from metal_gpu.ssh.conversation import Pipe
+from metal_gpu.ssh.sessions import CommandSession, unreachable
+from metal_gpu.ssh.settings import Settings, Unreachable
+from metal_gpu.ssh.targets import ConfigInvalid, Target, resolve
+
+_DEEPEST = 8  # jump hosts behind each other
+_CHUNK = 64 * 1024
+# Its warnings would go to standard error. The exceptions say the same.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+Stream = socket.socket | paramiko.Channel | paramiko.ProxyCommand
+
+
+def connect(host: Host, settings: Settings) -> RemoteSession:
+    """Log in to a machine. Raises Unreachable."""
+    with _explained(host):
+        transport, hop = _reach(host, resolve(host, settings), settings, 0)
+    return RemoteSession(host, settings, transport, hop)
+
+
+@contextmanager
+def _explained(host: Host) -> Iterator[None]:
+    """Turn whatever can go wrong into the finding about it."""
+    try:
+        yield
+    except ConfigInvalid as error:
+        raise unreachable(host, f"the configuration of ssh cannot be used: {error}") from error
+    except socket.gaierror as error:
+        words = error.strerror or error
+        raise unreachable(host, f"the name cannot be resolved: {words}") from error
+    except TimeoutError as error:
+        raise unreachable(host, str(error) or "no answer in time") from error
+    except paramiko.ChannelException as error:
+        raise unreachable(host, f"the jump host cannot connect to it: {error.text}") from error
+    except EOFError as error:
+        raise unreachable(host, "the machine closed the connection") from error
+    except (paramiko.SSHException, OSError) as error:
+        raise unreachable(host, _words(error)) from error
+
+
+def _words(error: Exception) -> str:
+    """Return what paramiko or the kernel says, without the parts that only programmers need."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = str(error) or type(error).__name__
+    if "protocol banner" in text or "protocol version" in text:
+        return f"what answers there does not speak SSH: {text}"
+    return text
+
+
+def _reach(
+    host: Host, target: Target, settings: Settings, depth: int
+) -> tuple[paramiko.Transport, jumps.Hop | None]:
+    """Return a connection that is logged in, and the hop that it goes through."""
+    if depth > _DEEPEST:
+        raise ConfigInvalid(f"more than {_DEEPEST} jump hosts behind each other")
+    hop = None
+    if target.jumps:
+        spec = ",".join(target.jumps)
+        hop = jumps.enter(spec, settings, lambda: _open_hop(host, target.jumps, settings, depth))
+    try:
+        return _negotiate(host, target, settings, _stream(target, hop)), hop
+    except BaseException:
+        if hop:
+            jumps.leave(hop)
+        raise
+
+
+def _open_hop(
+    host: Host, specs: tuple[str, ...], settings: Settings, depth: int
+) -> tuple[paramiko.Transport, jumps.Hop | None]:
+    """Connect to the last of several jump hosts. The others come before it."""
+    *before, last = specs
+    try:
+        parsed = Host.parse(last.removeprefix("ssh://"))
+    except ValueError as error:
+        raise ConfigInvalid(f"ProxyJump: {error}") from error
+    # The port and the user of the machine behind it are not those of the jump host.
+    jump = Host(
+        f"{host.name}, jump host {parsed.name}",
+        parsed.address,
+        parsed.port or 0 or None,
+        parsed.user,
+        jump=",".join(before) or None,
+        options={k: v for k, v in host.options.items() if k in ("userknownhostsfile",)},
+    )
+    own = _without_host(settings)
+    with _explained(jump):
+        return _reach(jump, resolve(jump, own), own, depth + 1)
+
+
+def _without_host(settings: Settings) -> Settings:
+    """Return the settings that hold for a jump host as well."""
+    from dataclasses import replace
+
+    return replace(settings, user=None, port=None, jump=None)
+
+
+def _stream(target: Target, hop: jumps.Hop | None) -> Stream:
+    if hop:
+        place = (target.address, target.port)
+        opened = hop.transport.open_channel(
+            "direct-tcpip", place, ("127.0.0.1", 0), timeout=target.timeout_s
+        )
+        return opened
+    if target.proxy_command:
+        return paramiko.ProxyCommand(target.proxy_command)
+    try:
+        return socket.create_connection((target.address, target.port), target.timeout_s)
+    except TimeoutError as error:
+        where = f"{target.address} port {target.port}"
+        raise TimeoutError(f"{where} does not answer within {target.timeout_s:.0f} s") from error
+    except OSError as error:
+        if error.strerror and not isinstance(error, socket.gaierror):
+            where = f"{target.address} port {target.port}"
+            raise OSError(error.errno, f"{where}: {error.strerror}") from error
+        raise
+
+
+def _negotiate(
+    host: Host, target: Target, settings: Settings, stream: Stream
+) -> paramiko.Transport:
+    try:
+        transport = paramiko.Transport(cast(socket.socket, stream))
+    except BaseException:
+        stream.close()
+        raise
+    try:
+        transport.banner_timeout = target.timeout_s
+        transport.handshake_timeout = target.timeout_s
+        # Someone may have to touch a key, or PAM waits for a directory service.
+        transport.auth_timeout = max(30.0, target.timeout_s)
+        known = host_keys.known(target)
+        host_keys.prefer(transport, known)
+        transport.start_client(timeout=target.timeout_s * 2)
+        host_keys.check(host, target, settings, known, transport.get_remote_server_key())
+        login.log_in(transport, target, settings)
+    except login.LoginRefused as error:
+        transport.close()
+        refused = finding(
+            "LOGIN_REFUSED",
+            host.name,
+            user=target.user,
+            machine=target.place,
+            error=redact(str(error)),
+        )
+        raise Unreachable(refused) from error
+    except BaseException:
+        transport.close()
+        raise
+    return transport
+
+
+class _ChannelPipe:
+    """A command on a channel as a Pipe."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self.channel = channel
+        self._poll = select.poll()  # select() cannot wait for the files of hundreds of machines
+        self._poll.register(channel.fileno(), select.POLLIN)
+
+    def send(self, data: bytes) -> int:
+        return self.channel.send(data) if self.channel.send_ready() else 0
+
+    def end_input(self) -> None:
+        self.channel.shutdown_write()
+
+    def receive(self) -> tuple[bytes, bytes]:
+        out = self.channel.recv(_CHUNK) if self.channel.recv_ready() else b""
+        ready = self.channel.recv_stderr_ready()
+        return out, self.channel.recv_stderr(_CHUNK) if ready else b""
+
+    def wait(self, timeout_s: float) -> None:
+        if self.channel.eof_received:  # the file is readable from now on
+            self.channel.status_event.wait(timeout_s)
+        else:
+            self._poll.poll(timeout_s * 1000)
+
+    def ended(self) -> bool:
+        return self.channel.exit_status_ready()
+
+    def closed(self) -> bool:
+        channel = self.channel
+        is_over = channel.closed or (channel.eof_received and channel.exit_status_ready())
+        return is_over and not channel.recv_ready() and not channel.recv_stderr_ready()
+
+    def exit_status(self) -> int | None:
+        status = self.channel.exit_status
+        return status if self.channel.exit_status_ready() and status >= 0 else None
+
+
+class RemoteSession(CommandSession):
+    """A machine behind SSH."""
+
+    def __init__(
+        self,
+        host: Host,
+        settings: Settings,
+        transport: paramiko.Transport,
+        hop: jumps.Hop | None = None,
+    ) -> None:
+        super().__init__(host, settings)
+        self._transport = transport
+        self._hop = hop
+
+    def start(self, command_line: str) -> Pipe:
+        with _explained(self.host):
+            channel = self._transport.open_session(timeout=self._settings.timeout_s)
+            try:
+                channel.settimeout(self._settings.timeout_s)
+                channel.exec_command(command_line)
+            except BaseException:
+                channel.close()
+                raise
+        return _ChannelPipe(channel)
+
+    def stop(self, pipe: Pipe) -> None:
+        with suppress(OSError, EOFError):
+            cast(_ChannelPipe, pipe).channel.close()
+
+    def close(self) -> None:
+        self._transport.close()
+        if self._hop:
+            jumps.leave(self._hop)
+            self._hop = None

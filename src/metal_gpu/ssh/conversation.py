@@ -1,0 +1,156 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run a command of `sh`, as root if necessary, and talk with sudo.
+
+The command line first prints a mark, then becomes root, then prints a second mark, and only then
+gets its input. sudo asks for the password with a mark of its own. So a password goes to sudo, and
+to nobody else, and never into an argument or a log. A machine without `sh` prints no mark.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import time
+from typing import Protocol
+
+from metal_gpu.ssh.settings import Answer
+
+_BRIEFLY_S = 0.05  # while there is input to send
+_STEP_S = 0.25  # otherwise; the end of a command has no event of its own
+_AFTER_END_S = 1.0  # for a process that the command leaves behind, and that keeps its output open
+_CHUNK = 32 * 1024
+
+
+class NotRoot(Exception):
+    """The user cannot become root; the message has sudo's words."""
+
+
+class TooSlow(Exception):
+    """The command did not end in time; the message says what it waited for."""
+
+
+class Pipe(Protocol):
+    """A running command: a channel of SSH, or a process of this machine."""
+
+    def send(self, data: bytes) -> int:
+        """Send a part that does not block; return its length. Raises OSError if nobody reads."""
+
+    def end_input(self) -> None: ...
+
+    def receive(self) -> tuple[bytes, bytes]:
+        """Return what was printed since the last time, without waiting."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something is printed or the command ends."""
+
+    def ended(self) -> bool:
+        """Tell whether the command has ended; its output may be open still."""
+
+    def closed(self) -> bool:
+        """Tell whether nothing can be printed any more."""
+
+    def exit_status(self) -> int | None: ...
+
+
+class Conversation:
+    """One command on one machine."""
+
+    def __init__(self, command: str, *, root: bool, password: str | None) -> None:
+        token = secrets.token_hex(8)
+        self._shell, self._prompt, self._ready = (
+            f"metal-gpu-{word}-{token}".encode() for word in ("shell", "password", "ready")
+        )
+        self._password = password
+        self._asked = False
+        inner = f"echo {self._ready.decode()} >&2; {command}"
+        as_root = (
+            f'if [ "$(id -u)" = 0 ]; then {inner}; else exec sudo -S '
+            f"-p {self._prompt.decode()} -- sh -c {shlex.quote(inner)}; fi"
+        )
+        outer = f"echo {self._shell.decode()} >&2; {as_root if root else inner}"
+        self.command_line = f"sh -c {shlex.quote(outer)}"
+
+    def hold(self, pipe: Pipe, stdin: bytes, start_s: float, timeout_s: float) -> Answer:
+        """Return the answer of the command. Raises NotRoot and TooSlow.
+
+        `start_s` is how long the shell and sudo may take.
+        """
+        errors = self._become_ready(pipe, time.monotonic() + start_s)
+        output: list[bytes] = [self._early]
+        rest: list[bytes] = [errors]
+        if not self._is_ready:
+            return Answer(pipe.exit_status(), b"".join(output), b"".join(rest))
+        left, deadline, ended_at = memoryview(stdin), time.monotonic() + timeout_s, None
+        is_open = True
+        while True:
+            out, err = pipe.receive()
+            output.append(out)
+            rest.append(err)
+            if pipe.closed() and not out and not err:
+                break
+            if pipe.ended() and not out and not err:
+                ended_at = ended_at or time.monotonic()
+                if time.monotonic() > ended_at + _AFTER_END_S:
+                    break
+            try:
+                while left and (sent := pipe.send(bytes(left[:_CHUNK]))):
+                    left = left[sent:]
+                if not left and is_open:
+                    is_open = False
+                    pipe.end_input()
+            except OSError:
+                left, is_open = memoryview(b""), False  # the command ended without reading
+            if time.monotonic() > deadline:
+                raise TooSlow(f"no answer within {timeout_s:.0f} s")
+            pipe.wait(_BRIEFLY_S if left else _STEP_S)
+        return Answer(pipe.exit_status(), b"".join(output), b"".join(rest))
+
+    def _become_ready(self, pipe: Pipe, deadline: float) -> bytes:
+        """Wait for the second mark; return the errors that belong to the command itself.
+
+        Without a shell, or if the command ends before, the errors are what was printed.
+        """
+        output, heard = b"", b""
+        self._is_ready, self._early = False, b""
+        while True:
+            out, err = pipe.receive()
+            output, heard = output + out, heard + err
+            before, ready, after = heard.partition(self._ready + b"\n")
+            if ready:
+                # What a login shell prints before belongs to nobody.
+                self._is_ready = True
+                return after
+            spoken = self._own_words(before)
+            if self._prompt in spoken:
+                self._answer(pipe, spoken)
+            if pipe.closed() and not out and not err:
+                break
+            if time.monotonic() > deadline:
+                what = "sudo did not finish" if self._shell in heard else "no shell answered"
+                raise TooSlow(f"{what} in time{self._last(heard or output)}")
+            pipe.wait(_STEP_S)
+        if self._shell in heard and pipe.exit_status() is not None:
+            raise NotRoot(self._last(heard).removeprefix(": ") or "sudo printed nothing")
+        self._early = output
+        return heard
+
+    def _own_words(self, heard: bytes) -> bytes:
+        return heard.partition(self._shell + b"\n")[2]
+
+    def _answer(self, pipe: Pipe, spoken: bytes) -> None:
+        if spoken.count(self._prompt) > 1:
+            raise NotRoot("sudo: the password is wrong")
+        if self._password is None:
+            raise NotRoot("sudo: a password is required")
+        if not self._asked:
+            self._asked = True
+            pipe.send(self._password.encode() + b"\n")
+
+    def _last(self, heard: bytes) -> str:
+        """Return the last line without marks, as the end of a sentence."""
+        for mark in (self._shell, self._prompt):
+            heard = heard.replace(mark, b"")
+        lines = heard.decode(errors="replace").strip().splitlines()
+        return f": {lines[-1].strip()[:200]}" if lines else ""

@@ -1,0 +1,154 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which keys known_hosts has for a machine, and how a new one is added.
+
+Source: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT. Certificate authorities (`@cert-authority`) do not
+count, because paramiko offers no certificates of hosts.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+_HASHED = "|1|"
+_SALT_BYTES = 20
+_writing = Lock()
+
+
+class Entry(NamedTuple):
+    """A line of a known_hosts file."""
+
+    file: Path
+    line: int
+    marker: str  # @revoked, @cert-authority, or empty
+    patterns: str
+    kind: str  # such as ssh-ed25519
+    blob: bytes  # the public key
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.blob)
+
+    def matches(self, name: str) -> bool:
+        """Tell whether the line is about a machine: NAME, or [NAME]:PORT."""
+        if self.patterns.startswith(_HASHED):
+            return _matches_hash(self.patterns, name)
+        patterns = self.patterns.lower().split(",")
+        name = name.lower()
+        refused = [one[1:] for one in patterns if one.startswith("!")]
+        wanted = [one for one in patterns if not one.startswith("!")]
+        return not _any_matches(name, refused) and _any_matches(name, wanted)
+
+
+def fingerprint(blob: bytes) -> str:
+    """Return the fingerprint of a public key, as ssh-keygen prints it."""
+    digest = base64.b64encode(hashlib.sha256(blob).digest()).decode()
+    return f"SHA256:{digest.rstrip('=')}"
+
+
+def name_of(address: str, port: int) -> str:
+    """Return how known_hosts names a machine."""
+    return address if port == 22 else f"[{address}]:{port}"
+
+
+def read(files: Iterable[Path]) -> list[Entry]:
+    """Return the entries of the files that exist. A line that is not valid is left out, as by ssh.
+
+    Raises OSError for a file that exists and cannot be read.
+    """
+    return [entry for file in files for entry in _read(file)]
+
+
+def find(entries: Sequence[Entry], address: str, port: int) -> list[Entry]:
+    """Return the entries about a machine. For another port, those without a port count last."""
+    found = [one for one in entries if one.matches(name_of(address, port))]
+    if not found and port != 22:
+        found = [one for one in entries if one.matches(address)]
+    return [one for one in found if one.marker != "@cert-authority"]
+
+
+def add(file: Path, address: str, port: int, kind: str, blob: bytes, *, hashed: bool) -> None:
+    """Add a key. The file has either its old content or the new one, also after a power cut.
+
+    Raises OSError.
+    """
+    name = name_of(address, port).lower()
+    line = f"{_hash(name) if hashed else name} {kind} {base64.b64encode(blob).decode()}\n"
+    with _writing:
+        place = Path(os.path.realpath(file))
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        content, mode = b"", 0o600
+        with suppress(FileNotFoundError):
+            content, mode = place.read_bytes(), place.stat().st_mode & 0o777
+        if content and not content.endswith(b"\n"):
+            content += b"\n"
+        handle, name = tempfile.mkstemp(prefix=".known_hosts.", dir=place.parent)
+        try:
+            with open(handle, "wb") as temporary:
+                temporary.write(content + line.encode())
+                temporary.flush()
+                os.fchmod(temporary.fileno(), mode)
+                os.fsync(temporary.fileno())
+            os.replace(name, place)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+
+def _read(file: Path) -> tuple[Entry, ...]:
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return ()
+    return _parsed(file, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=16)
+def _parsed(file: Path, _modified: int, _size: int) -> tuple[Entry, ...]:
+    """Parse a file once for all machines of a run."""
+    return tuple(_parse(file, file.read_text("utf-8", "replace")))
+
+
+def _parse(file: Path, text: str) -> Iterator[Entry]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        marker = words.pop(0) if words[0].startswith("@") else ""
+        if len(words) < 3:
+            continue
+        with suppress(binascii.Error, ValueError):
+            blob = base64.b64decode(words[2], validate=True)
+            yield Entry(file, number, marker, words[0], words[1], blob)
+
+
+def _any_matches(name: str, patterns: Iterable[str]) -> bool:
+    # [ is part of the names of machines with a port, and no set of characters.
+    return any(fnmatchcase(name, one.replace("[", "[[]")) for one in patterns)
+
+
+def _matches_hash(pattern: str, name: str) -> bool:
+    try:
+        salt, digest = (base64.b64decode(part) for part in pattern[len(_HASHED) :].split("|"))
+    except (binascii.Error, ValueError):
+        return False
+    return hmac.compare_digest(hmac.digest(salt, name.lower().encode(), "sha1"), digest)
+
+
+def _hash(name: str) -> str:
+    salt = os.urandom(_SALT_BYTES)
+    parts = (salt, hmac.digest(salt, name.encode(), "sha1"))
+    return _HASHED + "|".join(base64.b64encode(part).decode() for part in parts)

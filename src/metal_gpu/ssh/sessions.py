@@ -1,0 +1,72 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the sessions of this machine and of others share: how a command is run and judged."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from metal_gpu.hosts import Host
+from metal_gpu.ssh.conversation import Conversation, NotRoot, Pipe, TooSlow
+from metal_gpu.ssh.settings import RUN_TIMEOUT_S, Answer, Settings, Unreachable
+
+# A login shell may wait for a home directory, and sudo for a directory service.
+_START_S = 30.0
+
+
+def unreachable(host: Host, error: object) -> Unreachable:
+    return Unreachable(finding("NODE_UNREACHABLE", host.name, error=redact(str(error))))
+
+
+class CommandSession:
+    """Runs commands by starting them, each as a pipe."""
+
+    def __init__(self, host: Host, settings: Settings) -> None:
+        self.host = host
+        self._settings = settings
+
+    def start(self, command_line: str) -> Pipe:
+        """Start a command. Raises Unreachable."""
+        raise NotImplementedError
+
+    def stop(self, pipe: Pipe) -> None:
+        """Leave nothing of the command that this side holds."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def run(
+        self,
+        command: str,
+        stdin: bytes = b"",
+        timeout_s: float = RUN_TIMEOUT_S,
+        sudo: bool = True,
+    ) -> Answer:
+        """Run a command of the shell `sh`; see Session."""
+        root = sudo and self.host.become
+        talk = Conversation(command, root=root, password=self._settings.become_password)
+        pipe = self.start(talk.command_line)
+        try:
+            return talk.hold(pipe, stdin, max(_START_S, self._settings.timeout_s), timeout_s)
+        except NotRoot as error:
+            refused = finding("SUDO_REFUSED", self.host.name, error=redact(str(error)))
+            raise Unreachable(refused) from error
+        except (TooSlow, OSError) as error:
+            raise unreachable(self.host, error) from error
+        finally:
+            self.stop(pipe)
+
+    def __enter__(self) -> CommandSession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
