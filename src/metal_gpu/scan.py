@@ -1,0 +1,222 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a scan finds on the machines that it was given.
+
+`find` asks for SSH servers, and observes the machines that have one. What it returns of a machine
+is the same whether the machine was observed, could not be, or is no Linux machine at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.pci import is_gpu
+from metal_gpu import gpu_names
+from metal_gpu.answering import Answer, State
+from metal_gpu.banners import other_system
+from metal_gpu.hosts import Host
+from metal_gpu.targets import is_address
+
+if TYPE_CHECKING:
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+
+Finding = Mapping[str, str]
+# For each host, in any order: its observation, or the finding that says why there is none.
+Observe = Callable[[Sequence[Host]], Iterable[tuple[Host, "Node | Finding"]]]
+
+
+class Gpu(TypedDict):
+    """A GPU on the bus."""
+
+    model: str
+    address: str
+
+
+class Machine(TypedDict):
+    """A machine that answered, or that was named and did not."""
+
+    host: str  # its name in an inventory
+    address: str  # where SSH reaches it
+    port: int | None  # None: SSH's default
+    user: str | None
+    ssh: str | None  # the identification of its SSH server
+    observed: bool
+    hostname: str | None
+    boot_id: str | None
+    system: str | None
+    kernel: str | None
+    gpus: list[Gpu]
+    driver: str | None
+    engine: str | None
+    kubelet: str | None
+    node: str | None  # under which name the kubelet joined a cluster
+    problem: str | None  # why it was not observed
+    finding: dict[str, str] | None
+
+
+def find(
+    answers: Sequence[Answer],
+    observe: Observe,
+    connection: Callable[[Answer], Host],
+    seen: Callable[[Machine], None] = lambda _machine: None,
+) -> list[Machine]:
+    """Return a machine for each answer that says something, in the order of the answers.
+
+    An address of a network without an SSH server says nothing. `connection` makes the host of an
+    answer, `seen` is called with each machine as soon as it is known.
+    """
+    machines: dict[int, Machine] = {}
+    hosts: dict[str, tuple[int, Host, Machine]] = {}
+    for number, answer in enumerate(answers):
+        if answer.target.is_member and answer.state is not State.SSH:
+            continue
+        host = connection(answer)
+        machine = machines[number] = _unknown(host, answer)
+        if machine["problem"] is None:
+            hosts[host.name] = (number, host, machine)
+        else:
+            seen(machine)
+    for host, result in observe([host for _number, host, _machine in hosts.values()]):
+        number, _host, machine = hosts.pop(host.name)
+        machines[number] = described(machine, result)
+        seen(machines[number])
+    return [machines[number] for number in sorted(machines)]
+
+
+def _unknown(host: Host, answer: Answer) -> Machine:
+    """Return a machine before it is observed, with the reason if it will not be."""
+    problem = answer.error
+    if answer.identification:
+        what = other_system(answer.identification)
+        problem = f"not a Linux machine, but {what}: {answer.identification}" if what else None
+    return {
+        "host": host.name,
+        "address": host.address,
+        "port": host.port,
+        "user": host.user,
+        "ssh": answer.identification,
+        "observed": False,
+        "hostname": None,
+        "boot_id": None,
+        "system": None,
+        "kernel": None,
+        "gpus": [],
+        "driver": None,
+        "engine": None,
+        "kubelet": None,
+        "node": None,
+        "problem": problem,
+        "finding": None,
+    }
+
+
+def described(machine: Machine, result: Node | Finding) -> Machine:
+    """Return a machine with what was observed of it, or with the finding."""
+    if "severity" in result:
+        found = {key: str(value) for key, value in result.items()}
+        return {**machine, "problem": found["message"], "finding": found}
+    node: Node = result  # type: ignore[assignment]
+    return {
+        **machine,
+        "observed": True,
+        "hostname": node["hostname"],
+        "boot_id": node["boot_id"],
+        "system": node["os"]["name"] or f"{node['os']['id']} {node['os']['version_id']}",
+        "kernel": node["kernel"]["release"],
+        "gpus": _gpus(node),
+        "driver": _driver(node),
+        "engine": _engine(node),
+        "kubelet": _kubelet(node),
+        "node": node["kubelet"]["joined_name"],
+    }
+
+
+def _gpus(node: Node) -> list[Gpu]:
+    names = {one["pci_address"]: one["name"] for one in node["nvml"]["devices"]}
+    return [
+        {"model": gpu_names.name(one["device"], names.get(one["address"])), "address": one["address"]}
+        for one in node["pci"]
+        if is_gpu(one)
+    ]
+
+
+def _driver(node: Node) -> str | None:
+    """Return the driver that works, else what there is of one."""
+    working = node["nvml"]["driver_version"]
+    if working:
+        return working
+    loaded, on_disk = node["driver"]["module_version"], node["driver"]["disk_version"]
+    if loaded or on_disk:
+        return f"{loaded or on_disk} ({'does not answer' if loaded else 'not loaded'})"
+    return next((one["driver"] for one in node["pci"] if is_gpu(one) and one["driver"]), None)
+
+
+def _engine(node: Node) -> str | None:
+    """Return the engines that run, else those that are installed."""
+    engines = node["engines"]
+    programs = {
+        "containerd": engines["containerd"],
+        "Docker": engines["docker"],
+        "CRI-O": engines["crio"],
+    }
+    there = {name: one for name, one in programs.items() if one["installed"]}
+    running = {name: one for name, one in there.items() if one["running"]}
+    words = [f"{name} {one['version'] or '?'}" for name, one in (running or there).items()]
+    return (", ".join(words) + ("" if running else " (stopped)")) if words else None
+
+
+def _kubelet(node: Node) -> str | None:
+    kubelet = node["kubelet"]
+    if not kubelet["installed"]:
+        return None
+    return f"{kubelet['version'] or '?'}{'' if kubelet['running'] else ' (stopped)'}"
+
+
+def name_machines(machines: Sequence[Machine]) -> tuple[list[Machine], list[str]]:
+    """Return the machines with names for an inventory, and notices about what collides.
+
+    A machine that was found by its address gets its host name, if no other machine has it. A
+    machine that was found at two addresses is kept once.
+    """
+    notices: list[str] = []
+    first: dict[tuple[str, str], Machine] = {}
+    kept: list[Machine] = []
+    for machine in machines:
+        key = (machine["boot_id"] or "", machine["hostname"] or "")
+        known = first.setdefault(key, machine) if all(key) else machine
+        if known is machine:
+            kept.append(machine)
+        else:
+            notices.append(
+                f"{machine['address']} and {known['address']} are the same machine, "
+                f"{machine['hostname']}: its boot id is {machine['boot_id']}; "
+                f"{known['address']} is kept"
+            )
+    taken: dict[str, list[Machine]] = {}
+    for machine in kept:
+        taken.setdefault(_wish(machine), []).append(machine)
+    named = []
+    for machine in kept:
+        wish = _wish(machine)
+        if len(taken[wish]) == 1:
+            named.append(Machine(**{**machine, "host": wish}))
+        else:
+            named.append(machine)
+    for wish, same in taken.items():
+        if len(same) > 1:
+            addresses = ", ".join(one["address"] for one in same)
+            notices.append(
+                f"the host name {wish} collides: {addresses} have it; they are named as you "
+                "named them. Give each machine a name of its own"
+            )
+    return named, notices
+
+
+def _wish(machine: Machine) -> str:
+    """Return the name that a machine should have in an inventory."""
+    short = (machine["hostname"] or "").partition(".")[0].lower()
+    found_by_address = is_address(machine["host"].partition("%")[0])
+    useless = short in ("", "localhost", "localhost6")
+    return machine["host"] if useless or not found_by_address else short
