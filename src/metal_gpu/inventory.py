@@ -1,17 +1,37 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The hosts of an Ansible inventory."""
+"""The hosts of an Ansible inventory.
+
+If ansible-core is installed, it reads the inventory itself. Otherwise YAML inventories can be read,
+with their group_vars and host_vars.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from metal_gpu.hosts import Host
+
+_TIMEOUT_S = 300  # a script of the inventory may ask a cloud
 
 
 class InventoryError(Exception):
     """The inventory cannot be used. The message names the file, and the line where there is one."""
+
+
+class Content(NamedTuple):
+    """What an inventory has."""
+
+    variables: Mapping[str, Mapping[str, object]]  # of each host, in the order of the file
+    groups: Mapping[str, tuple[str, ...]]  # the hosts of each group, also those of its children
 
 
 def read(path: Path, group: str | None = None) -> list[Host]:
@@ -19,4 +39,73 @@ def read(path: Path, group: str | None = None) -> list[Host]:
 
     Raises InventoryError.
     """
-    raise InventoryError(f"{path}: not yet")
+    from metal_gpu import connection_variables
+
+    content = load(path)
+    if group is not None and group not in content.groups:
+        known = ", ".join(sorted(content.groups)) or "none"
+        raise InventoryError(f"{path} has no group {group}; its groups: {known}")
+    names = content.variables if group is None else content.groups[group]
+    try:
+        return [connection_variables.host(name, content.variables[name]) for name in names]
+    except ValueError as error:
+        raise InventoryError(f"{path}: {error}") from error
+
+
+def load(path: Path) -> Content:
+    """Return the hosts with their variables, and the groups. Raises InventoryError."""
+    if not path.exists():
+        raise InventoryError(f"{path} does not exist")
+    program = ansible_inventory()
+    if program is not None:
+        return _ask_ansible(program, path)
+    from metal_gpu import inventory_yaml
+
+    return inventory_yaml.load(path)
+
+
+def ansible_inventory() -> str | None:
+    """Return the program of ansible-core that reads inventories, if there is one.
+
+    That of this Python comes first. Another one can be of another environment.
+    """
+    beside = Path(sys.executable).with_name("ansible-inventory")
+    return str(beside) if beside.exists() else shutil.which("ansible-inventory")
+
+
+def _ask_ansible(program: str, path: Path) -> Content:
+    environment = {
+        **os.environ,
+        # Otherwise a file that cannot be parsed is an empty inventory with a warning.
+        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
+        "ANSIBLE_NOCOLOR": "true",
+    }
+    try:
+        result = subprocess.run(
+            [program, "--inventory", str(path), "--list"],
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            timeout=_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InventoryError(f"{path}: {program}: {error}") from error
+    if result.returncode:
+        words = " ".join(result.stderr.decode(errors="replace").split())
+        raise InventoryError(f"{path} cannot be parsed: {words}")
+    try:
+        listed = json.loads(result.stdout)
+    except ValueError as error:
+        raise InventoryError(f"{path}: {program} printed no JSON: {error}") from error
+    variables = listed.pop("_meta", {}).get("hostvars", {})
+    groups = {name: tuple(dict.fromkeys(_hosts(listed, name))) for name in listed}
+    # Only hosts with variables are in _meta.
+    names = dict.fromkeys([*groups.get("all", ()), *variables])
+    return Content({name: variables.get(name, {}) for name in names}, groups)
+
+
+def _hosts(listed: Mapping[str, Mapping[str, list[str]]], group: str) -> Iterator[str]:
+    yield from listed.get(group, {}).get("hosts", ())
+    for child in listed.get(group, {}).get("children", ()):
+        yield from _hosts(listed, child)

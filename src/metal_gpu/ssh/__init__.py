@@ -18,6 +18,10 @@ __all__ = ["RUN_TIMEOUT_S", "Answer", "Session", "Settings", "Unreachable", "con
 def connect(host: Host, settings: Settings | None = None) -> Session:
     """Log in to a machine. Raises Unreachable."""
     chosen = settings or Settings()
+    if host.obstacle:
+        from metal_gpu.ssh.sessions import unreachable
+
+        raise unreachable(host, host.obstacle)
     if host.local:
         from metal_gpu.ssh import local
 

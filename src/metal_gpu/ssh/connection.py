@@ -10,6 +10,7 @@ import select
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import cast
 
 import paramiko
@@ -99,7 +100,7 @@ def _open_hop(
     jump = Host(
         f"{host.name}, jump host {parsed.name}",
         parsed.address,
-        parsed.port or 0 or None,
+        parsed.port,
         parsed.user,
         jump=",".join(before) or None,
         options={k: v for k, v in host.options.items() if k in ("userknownhostsfile",)},
@@ -111,8 +112,6 @@ def _open_hop(
 
 def _without_host(settings: Settings) -> Settings:
     """Return the settings that hold for a jump host as well."""
-    from dataclasses import replace
-
     return replace(settings, user=None, port=None, jump=None)
 
 
@@ -124,7 +123,7 @@ def _stream(target: Target, hop: jumps.Hop | None) -> Stream:
         )
         return opened
     if target.proxy_command:
-        return paramiko.ProxyCommand(target.proxy_command)
+        return paramiko.ProxyCommand(_filled(target.proxy_command, target))
     try:
         return socket.create_connection((target.address, target.port), target.timeout_s)
     except TimeoutError as error:
@@ -135,6 +134,14 @@ def _stream(target: Target, hop: jumps.Hop | None) -> Stream:
             where = f"{target.address} port {target.port}"
             raise OSError(error.errno, f"{where}: {error.strerror}") from error
         raise
+
+
+def _filled(command: str, target: Target) -> str:
+    """Fill in the tokens that an option of the inventory may have left. See ssh_config(5)."""
+    tokens = {"%h": target.address, "%p": str(target.port), "%r": target.user}
+    for token, value in tokens.items():
+        command = command.replace(token, value)
+    return command
 
 
 def _negotiate(
@@ -154,7 +161,8 @@ def _negotiate(
         host_keys.prefer(transport, known)
         transport.start_client(timeout=target.timeout_s * 2)
         host_keys.check(host, target, settings, known, transport.get_remote_server_key())
-        login.log_in(transport, target, settings)
+        password = host.password or settings.password
+        login.log_in(transport, target, password, use_agent=settings.use_agent)
     except login.LoginRefused as error:
         transport.close()
         refused = finding(

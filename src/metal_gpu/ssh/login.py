@@ -10,7 +10,6 @@ from pathlib import Path
 
 import paramiko
 
-from metal_gpu.ssh.settings import Settings
 from metal_gpu.ssh.targets import Target
 
 
@@ -18,22 +17,24 @@ class LoginRefused(Exception):
     """The machine accepts none of the keys and passwords; the message says what was tried."""
 
 
-def log_in(transport: paramiko.Transport, target: Target, settings: Settings) -> None:
+def log_in(
+    transport: paramiko.Transport, target: Target, password: str | None, *, use_agent: bool
+) -> None:
     """Log in. Keys that are named come first, then those of the agent, then the password.
 
     Raises LoginRefused, and what paramiko raises if the connection breaks.
     """
     tried: list[str] = []
     accepted: list[str] = []
-    agent = paramiko.Agent() if settings.use_agent else None
+    agent = paramiko.Agent() if use_agent else None
     try:
         for name, key in _keys(target, agent, tried):
             tried.append(name)
             if _try_key(transport, target.user, key, accepted):
                 return
-        if settings.password is not None:
+        if password is not None:
             tried.append("the password")
-            if _try_password(transport, target.user, settings.password, accepted):
+            if _try_password(transport, target.user, password, accepted):
                 return
     except paramiko.AuthenticationException as error:
         raise LoginRefused(f"{error}; tried: {', '.join(tried)}") from error

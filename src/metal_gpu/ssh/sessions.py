@@ -48,7 +48,8 @@ class CommandSession:
     ) -> Answer:
         """Run a command of the shell `sh`; see Session."""
         root = sudo and self.host.become
-        talk = Conversation(command, root=root, password=self._settings.become_password)
+        password = self.host.become_password or self._settings.become_password
+        talk = Conversation(command, root=root, password=password)
         pipe = self.start(talk.command_line)
         try:
             return talk.hold(pipe, stdin, max(_START_S, self._settings.timeout_s), timeout_s)

@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Turn Ansible's variables about connections into a Host.
+
+Source: ansible-core 2.21, the documentation of the plugins ansible.builtin.ssh and
+ansible.builtin.sudo.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
+from metal_gpu.hosts import Host
+from metal_gpu.templates import NotRendered, Variables
+
+_SSH = ("ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "")
+_LOCAL = ("local", "ansible.builtin.local")
+_SUDO = ("sudo", "ansible.builtin.sudo", "")
+# Options of ssh, as keywords of ssh_config(5).
+_FLAGS = {"-J": "proxyjump", "-p": "port", "-i": "identityfile", "-l": "user"}
+_ARGUMENTS = ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_args")
+
+
+def host(name: str, variables: Mapping[str, object]) -> Host:
+    """Return how to reach a host of an inventory. Raises ValueError, with the name of the host."""
+    rendered = Variables({"inventory_hostname": name, **variables})
+    try:
+        return _host(name, variables, rendered)
+    except (NotRendered, ValueError, TypeError) as error:
+        raise ValueError(f"the host {name}: {error}") from error
+
+
+def _host(name: str, variables: Mapping[str, object], rendered: Variables) -> Host:
+    options: dict[str, str] = {}
+    for argument in _ARGUMENTS:
+        options = {**_options(_text(rendered, argument)), **options}
+    port = _text(rendered, "ansible_port", "ansible_ssh_port")
+    become = _value(rendered, "ansible_become")
+    return Host(
+        name,
+        _text(rendered, "ansible_host", "ansible_ssh_host") or name,
+        port=int(port) if port else None,
+        user=_text(rendered, "ansible_user", "ansible_ssh_user") or None,
+        key_file=_text(rendered, "ansible_ssh_private_key_file", "ansible_private_key_file")
+        or None,
+        jump=options.pop("proxyjump", None),
+        become=True if become in (None, "") else boolean(become),
+        variables=variables,
+        local=_text(rendered, "ansible_connection") in _LOCAL,
+        options=options,
+        password=_text(rendered, "ansible_ssh_password", "ansible_password", "ansible_ssh_pass")
+        or None,
+        become_password=_text(rendered, "ansible_become_password", "ansible_become_pass") or None,
+        obstacle=_obstacle(rendered),
+    )
+
+
+def _obstacle(rendered: Variables) -> str:
+    connection = _text(rendered, "ansible_connection")
+    if connection not in (*_SSH, *_LOCAL):
+        return f"ansible_connection is {connection}, expected ssh or local"
+    method = _text(rendered, "ansible_become_method")
+    if method not in _SUDO:
+        return f"ansible_become_method is {method}, and this program becomes root with sudo only"
+    return ""
+
+
+def _value(rendered: Variables, *names: str) -> object:
+    return next((rendered[name] for name in names if name in rendered.values), None)
+
+
+def _text(rendered: Variables, *names: str) -> str:
+    value = _value(rendered, *names)
+    if isinstance(value, Mapping) and "__ansible_vault" in value:
+        raise ValueError(f"{names[0]} is encrypted; pass the password with --ask-pass")
+    return "" if value is None else str(value)
+
+
+def _options(arguments: str) -> dict[str, str]:
+    """Return the options of a command line of ssh. Of two with the same name, the first counts."""
+    options: dict[str, str] = {}
+    for keyword, value in _pairs(shlex.split(arguments)):
+        options.setdefault(keyword, value)
+    return options
+
+
+def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    left = iter(words)
+    for word in left:
+        flag, value = word[:2], word[2:]
+        if flag == "-o":
+            keyword, _sign, text = (
+                (value or next(left, "")).strip().replace("=", " ", 1).partition(" ")
+            )
+            if keyword:
+                yield keyword.lower(), text.strip()
+        elif flag in _FLAGS:
+            yield _FLAGS[flag], value or next(left, "")

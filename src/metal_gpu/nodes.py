@@ -1,0 +1,172 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A machine that was observed, or the reason why it was not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding, is_sound
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
+from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import planning
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import (
+    ObservationFailed,
+    interpret,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import (
+    Node as Observed,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
+    why_unobserved,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import stopped
+from metal_gpu import node_program
+from metal_gpu.hosts import Host
+from metal_gpu.ssh.settings import Session, Unreachable
+from metal_gpu.templates import Variables
+
+Finding = Mapping[str, str]
+# A playbook renders templates with Ansible; these are the only shared ones that it sets itself.
+_INTERPRETER = "ansible_python_interpreter"
+
+
+class PlannedStep(NamedTuple):
+    """What a role would do, and why."""
+
+    role: str
+    slug: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the roles of metal.gpu.site would do on a node."""
+
+    roles: Mapping[str, PlanResult]
+    refusals: Sequence[Finding]  # they stop the run, so no step is taken
+    notices: Sequence[Finding]
+
+    @property
+    def steps(self) -> list[PlannedStep]:
+        return [
+            PlannedStep(role, one["slug"], one["name"], one["reason"])
+            for role, plan in self.roles.items()
+            for one in plan["steps"]
+        ]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host after its observation."""
+
+    host: Host
+    observed: Observed | None  # what metal.gpu.node_info returns as gpu_node
+    unobserved: Finding | None = None  # why there is no observation
+    _plans: dict[str, Plan] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.host.name
+
+    def plan(self, desired: Mapping[str, object] | None = None) -> Plan:
+        """Return what metal.gpu.site would do, with variables of its roles as in an inventory.
+
+        The variables of the host count as well. A node that was not observed has no steps, and the
+        reason as its refusal.
+        """
+        if self.observed is None:
+            return Plan({}, [self.unobserved] if self.unobserved else [], [])
+        available = {**_defaults(), **self.host.variables, **(desired or {})}
+        rendered = Variables(available)
+        shared, problems = _shared(self.name, rendered)
+        plans: dict[str, PlanResult] = {}
+        if not problems:
+
+            def values(role: str) -> dict[str, object]:
+                return {one: rendered[one] for one in planning.variables_of(role, available)}
+
+            plans, problems = planning.plan_roles(
+                self.name, self.observed, planning.SITE, values, shared, {}
+            )
+        refusals = [*problems, *(one for plan in plans.values() for one in plan["refusals"])]
+        notices = [one for plan in plans.values() for one in plan["notices"]]
+        return Plan(plans, _distinct(refusals), _distinct(notices))
+
+    @cached_property
+    def declared(self) -> int | None:
+        """The number of GPUs that the inventory declares."""
+        return variables.gpu_count(self.name, self.host.variables.get("gpu_count"))[0]
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What is wrong with the machine, and what stops a run, by the rules of verify.
+
+        Only what the machine itself shows: `Fleet.verify` asks the cluster as well.
+        """
+        if self.observed is None:
+            return [self.unobserved] if self.unobserved else []
+        verdict = reconcile(self.name, self.observed, self.declared, None, None, (), asked=())
+        plan = self.plan()
+        return _distinct([*verdict["findings"], *plan.refusals, *plan.notices])
+
+    @property
+    def is_sound(self) -> bool:
+        """Tell whether no finding needs somebody."""
+        return is_sound(self.findings)
+
+
+def observe(host: Host, session: Session) -> Node:
+    """Observe a machine by one command. Raises Unreachable."""
+    options = planning.OBSERVED
+    program = node_program.text(tuple(options["packages"]), tuple(options["repositories"]))
+    named = host.variables.get(_INTERPRETER)
+    is_path = isinstance(named, str) and not named.startswith("auto") and "{{" not in named
+    answer = session.run(
+        node_program.command(str(named) if is_path else None),
+        program,
+        node_program.TIME_LIMIT_S + 30,
+    )
+    if answer.rc is None and not answer.stdout:
+        cut = "the connection ended during the observation"
+        raise Unreachable(finding("NODE_UNREACHABLE", host.name, error=cut))
+    try:
+        return Node(host, interpret(node_program.read(answer.stdout, answer.stderr)))
+    except node_program.PythonMissing as error:
+        return Node(host, None, finding("PYTHON_MISSING", host.name, found=str(error)))
+    except node_program.NotObserved as error:
+        return Node(host, None, why_unobserved(host.name, {"msg": str(error)}))
+    except ObservationFailed as error:
+        failed = {"msg": str(error), "failures": error.failures}
+        return Node(host, None, why_unobserved(host.name, failed))
+
+
+def _defaults() -> dict[str, object]:
+    return {name: plain(value) for name, value in variables.load_defaults().items()}
+
+
+def _shared(host: str, rendered: Variables) -> tuple[dict[str, object], list[Finding]]:
+    """Return the variables that no role declares alone, and those that cannot be rendered."""
+    values: dict[str, object] = {**planning.SHARED}
+    problems: list[Finding] = []
+    for name in values.keys() & rendered.values.keys():
+        try:
+            value = rendered[name]
+        except Exception as error:  # a template may raise anything
+            problems += stopped({"msg": str(error)}, host, f"the variable {name}")
+        else:
+            values[name] = planning.SHARED[name] if value in (None, "") else value
+    return values, problems
+
+
+def _distinct(found: Sequence[Finding]) -> list[Finding]:
+    """Return each finding once, with those that stop something first."""
+    distinct = {(one["code"], one["message"]): one for one in found}.values()
+    return sorted(distinct, key=lambda one: one["severity"] == NOTICE)

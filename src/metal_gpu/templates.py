@@ -1,0 +1,81 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Render the templates in the variables of a host, as far as that is possible without Ansible.
+
+Jinja's own filters, tests and operators work, as in the defaults of the roles. Lookups and filters
+of Ansible do not exist here. A variable that uses them is an error with its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.nativetypes import NativeEnvironment
+from jinja2.sandbox import SandboxedEnvironment
+
+_DEEPEST = 20  # variables that name each other
+
+
+class NotRendered(Exception):
+    """A variable cannot be rendered; the message names it."""
+
+
+def _join(parts: Iterable[object]) -> object:
+    """Return the value of a template: of a single expression as it is, as Ansible does."""
+    values = [*parts]
+    return values[0] if len(values) == 1 else "".join(map(str, values))
+
+
+class _Environment(SandboxedEnvironment, NativeEnvironment):
+    concat = staticmethod(_join)  # type: ignore[assignment]
+
+
+_environment = _Environment(undefined=StrictUndefined)
+
+
+class Variables:
+    """The variables of a host. Values are rendered when they are asked for."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self.values = values
+
+    def __getitem__(self, name: str) -> object:
+        """Return the value of a variable. Raises NotRendered, and KeyError."""
+        try:
+            return self._render(self.values[name], 0)
+        except TemplateError as error:
+            message = f"the variable {name} cannot be rendered without Ansible: {error}"
+            raise NotRendered(message) from error
+
+    def _render(self, value: object, depth: int) -> object:
+        if depth > _DEEPEST:
+            raise TemplateError("variables name each other in a circle")
+        if isinstance(value, str) and ("{{" in value or "{%" in value):
+            template = _environment.from_string(value)
+            return template.render(_Lazy(self, depth + 1).named(value))
+        if isinstance(value, Mapping):
+            return {key: self._render(item, depth) for key, item in value.items()}
+        if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+            return [self._render(item, depth) for item in value]
+        return value
+
+
+class _Lazy:
+    """Renders the variables that a template names, and no others."""
+
+    def __init__(self, variables: Variables, depth: int) -> None:
+        self._variables = variables
+        self._depth = depth
+
+    def named(self, text: str) -> dict[str, object]:
+        from jinja2 import meta
+
+        names = meta.find_undeclared_variables(_environment.parse(text))
+        values = self._variables.values
+        return {
+            name: self._variables._render(values[name], self._depth)
+            for name in names
+            if name in values
+        }
