@@ -3,13 +3,13 @@
 
 """What a scan finds on the machines that it was given.
 
-`find` asks for SSH servers, and observes the machines that have one. What it returns of a machine
-is the same whether the machine was observed, could not be, or is no Linux machine at all.
+What is returned of a machine has the same shape whether the machine was observed, could not be, or
+is no Linux machine at all. `find` observes, and so does I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import is_gpu
@@ -17,14 +17,16 @@ from metal_gpu import gpu_names
 from metal_gpu.answering import Answer, State
 from metal_gpu.banners import other_system
 from metal_gpu.hosts import Host
+from metal_gpu.reach import Reached
 from metal_gpu.targets import is_address
 
 if TYPE_CHECKING:
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import (
+        Node as Observed,
+    )
+    from metal_gpu.nodes import Node
 
-Finding = Mapping[str, str]
-# For each host, in any order: its observation, or the finding that says why there is none.
-Observe = Callable[[Sequence[Host]], Iterable[tuple[Host, "Node | Finding"]]]
+Observe = Callable[[Sequence[Host]], Iterable["Node"]]
 
 
 class Gpu(TypedDict):
@@ -57,32 +59,40 @@ class Machine(TypedDict):
 
 
 def find(
-    answers: Sequence[Answer],
+    reached: Sequence[Reached],
     observe: Observe,
-    connection: Callable[[Answer], Host],
     seen: Callable[[Machine], None] = lambda _machine: None,
 ) -> list[Machine]:
     """Return a machine for each answer that says something, in the order of the answers.
 
-    An address of a network without an SSH server says nothing. `connection` makes the host of an
-    answer, `seen` is called with each machine as soon as it is known.
+    An address of a network without an SSH server says nothing. `seen` is called with each machine
+    as soon as it is known.
     """
     machines: dict[int, Machine] = {}
-    hosts: dict[str, tuple[int, Host, Machine]] = {}
-    for number, answer in enumerate(answers):
-        if answer.target.is_member and answer.state is not State.SSH:
+    asked: dict[str, tuple[int, Reached]] = {}
+    for number, one in enumerate(reached):
+        if one.answer.target.is_member and one.answer.state is not State.SSH:
             continue
-        host = connection(answer)
-        machine = machines[number] = _unknown(host, answer)
-        if machine["problem"] is None:
-            hosts[host.name] = (number, host, machine)
+        machines[number] = _unknown(one.host, one.answer)
+        if machines[number]["problem"] is None:
+            asked[one.host.name] = number, one
         else:
+            seen(machines[number])
+    for node in observe([one.host for _number, one in asked.values()]):
+        number, one = asked[node.name]
+        machine = _described(machines[number], node)
+        if _is_nobody(machine, one.answer):
+            del machines[number]
+        else:
+            machines[number] = machine
             seen(machine)
-    for host, result in observe([host for _number, host, _machine in hosts.values()]):
-        number, _host, machine = hosts.pop(host.name)
-        machines[number] = described(machine, result)
-        seen(machines[number])
     return [machines[number] for number in sorted(machines)]
+
+
+def _is_nobody(machine: Machine, answer: Answer) -> bool:
+    """Tell whether an address of a network, behind a jump host, has no SSH server."""
+    code = (machine["finding"] or {}).get("code")
+    return answer.target.is_member and not answer.identification and code == "NODE_UNREACHABLE"
 
 
 def _unknown(host: Host, answer: Answer) -> Machine:
@@ -112,28 +122,28 @@ def _unknown(host: Host, answer: Answer) -> Machine:
     }
 
 
-def described(machine: Machine, result: Node | Finding) -> Machine:
+def _described(machine: Machine, node: Node) -> Machine:
     """Return a machine with what was observed of it, or with the finding."""
-    if "severity" in result:
-        found = {key: str(value) for key, value in result.items()}
-        return {**machine, "problem": found["message"], "finding": found}
-    node: Node = result  # type: ignore[assignment]
+    observed = node.observed
+    if observed is None:
+        found = dict(node.unobserved or {})
+        return {**machine, "problem": found.get("message", "not observed"), "finding": found}
     return {
         **machine,
         "observed": True,
-        "hostname": node["hostname"],
-        "boot_id": node["boot_id"],
-        "system": node["os"]["name"] or f"{node['os']['id']} {node['os']['version_id']}",
-        "kernel": node["kernel"]["release"],
-        "gpus": _gpus(node),
-        "driver": _driver(node),
-        "engine": _engine(node),
-        "kubelet": _kubelet(node),
-        "node": node["kubelet"]["joined_name"],
+        "hostname": observed["hostname"],
+        "boot_id": observed["boot_id"],
+        "system": observed["os"]["name"],
+        "kernel": observed["kernel"]["release"],
+        "gpus": _gpus(observed),
+        "driver": _driver(observed),
+        "engine": _engine(observed),
+        "kubelet": _kubelet(observed),
+        "node": observed["kubelet"]["joined_name"],
     }
 
 
-def _gpus(node: Node) -> list[Gpu]:
+def _gpus(node: Observed) -> list[Gpu]:
     names = {one["pci_address"]: one["name"] for one in node["nvml"]["devices"]}
     return [
         {"model": gpu_names.name(one["device"], names.get(one["address"])), "address": one["address"]}
@@ -142,7 +152,7 @@ def _gpus(node: Node) -> list[Gpu]:
     ]
 
 
-def _driver(node: Node) -> str | None:
+def _driver(node: Observed) -> str | None:
     """Return the driver that works, else what there is of one."""
     working = node["nvml"]["driver_version"]
     if working:
@@ -153,7 +163,7 @@ def _driver(node: Node) -> str | None:
     return next((one["driver"] for one in node["pci"] if is_gpu(one) and one["driver"]), None)
 
 
-def _engine(node: Node) -> str | None:
+def _engine(node: Observed) -> str | None:
     """Return the engines that run, else those that are installed."""
     engines = node["engines"]
     programs = {
@@ -167,7 +177,7 @@ def _engine(node: Node) -> str | None:
     return (", ".join(words) + ("" if running else " (stopped)")) if words else None
 
 
-def _kubelet(node: Node) -> str | None:
+def _kubelet(node: Observed) -> str | None:
     kubelet = node["kubelet"]
     if not kubelet["installed"]:
         return None

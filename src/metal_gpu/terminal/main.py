@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import typer
 
+from metal_gpu.terminal.scan import scan
+
 app = typer.Typer(
     name="metal-gpu",
     help="Turn bare machines with NVIDIA GPUs into GPU nodes, and prove every GPU.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+app.command()(scan)
 
 
 def main() -> None:

@@ -1,0 +1,323 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`metal-gpu scan`: find machines with GPUs, and write them into an inventory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from metal_gpu.terminal import exit_codes
+
+if TYPE_CHECKING:
+    from metal_gpu.answering import Answer
+    from metal_gpu.inventory_file import Entry, Prepared
+    from metal_gpu.scan import Machine
+    from metal_gpu.ssh.settings import Settings
+    from metal_gpu.targets import Target
+
+_COLUMNS = ("host", "GPUs", "driver", "system", "kernel", "engine", "kubelet", "cluster node")
+_NOTHING = "-"
+
+
+def scan(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TARGET...",
+            help="`10.0.0.0/24`, `host-[1-40]`, `[USER@]HOST[:PORT]`, `[2001:db8::]/120`, or "
+            "`@hosts.txt` with one of these in each line.",
+            show_default=False,
+        ),
+    ],
+    port: Annotated[int | None, typer.Option(help="The SSH port of the targets.", min=1)] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Log in as this user.")] = None,
+    identity: Annotated[
+        Path | None, typer.Option("--identity", "-i", help="Log in with this private key.")
+    ] = None,
+    jump: Annotated[
+        str | None, typer.Option("--jump", "-J", help="Connect through [USER@]HOST[:PORT].")
+    ] = None,
+    rate: Annotated[
+        float, typer.Option(help="Open at most this many connections in a second.", min=0.1)
+    ] = 100.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for a connection, and for a login.", min=0.1)
+    ] = 3.0,
+    ask_pass: Annotated[bool, typer.Option("--ask-pass", "-k", help="Ask for a password.")] = False,
+    ask_become_pass: Annotated[
+        bool, typer.Option("--ask-become-pass", "-K", help="Ask for the password of sudo.")
+    ] = False,
+    accept_new_host_keys: Annotated[
+        bool,
+        typer.Option(
+            "--accept-new-host-keys", help="Trust machines that known_hosts does not have yet."
+        ),
+    ] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option(help="Write the machines with GPUs into this inventory, or merge them."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Write the merged inventory here, and leave that of --write as it is."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Merge without a question.")] = False,
+    max_addresses: Annotated[
+        int, typer.Option(help="Permit so many addresses.", min=1)
+    ] = 4096,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only what needs somebody.")
+    ] = False,
+) -> None:
+    """Find machines that answer SSH, look for NVIDIA GPUs, and write an inventory.
+
+    Only the targets are asked, and only on port 22 or the one given. Nothing changes on a machine.
+
+    Exit codes: 0: every machine was observed. 1: something collides with the inventory.
+    2: an argument or a file cannot be used. 3: a machine that is named, or that answers SSH, could
+    not be observed.
+
+    Example: `metal-gpu scan 10.0.0.0/24 --user admin --write inventory.yml`
+    """
+    from metal_gpu.ssh.settings import Settings
+
+    settings = Settings(
+        user=user,
+        port=port,
+        key_file=str(identity) if identity else None,
+        jump=jump,
+        password=_secret("SSH password: ", ask_pass),
+        become_password=_secret("sudo password: ", ask_become_pass),
+        accept_new_host_keys=accept_new_host_keys,
+        timeout_s=max(timeout, 1.0),
+    )
+    try:
+        chosen = _chosen(targets, max_addresses)
+        _check_inventory(write, output, yes)
+        machines, notices = _found(chosen, settings, rate, timeout)
+        _show(machines, notices, as_json=as_json, quiet=quiet, asked=len(chosen))
+        prepared = _prepared(write, output, machines, settings)
+        notices = [*notices, *(prepared.notices if prepared else ())]
+        if as_json:
+            _print_document(chosen, machines, notices, prepared)
+        if prepared:
+            _write(prepared, yes=yes or output is not None, show=not as_json, quiet=quiet)
+    except KeyboardInterrupt:
+        raise typer.Exit(exit_codes.INTERRUPTED) from None
+    raise typer.Exit(_exit_code(machines, chosen, notices))
+
+
+def _secret(prompt: str, wanted: bool) -> str | None:
+    import getpass
+
+    return getpass.getpass(prompt) if wanted else None
+
+
+def _chosen(words: Sequence[str], limit: int) -> list[Target]:
+    from metal_gpu import targets
+    from metal_gpu.terminal import output
+
+    try:
+        return targets.parse(words, limit)
+    except targets.TargetsInvalid as error:
+        for problem in error.problems:
+            output.error(problem)
+        raise typer.Exit(exit_codes.USAGE) from error
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn what makes an inventory unusable into an error of the command."""
+    from metal_gpu.inventory_file import InventoryRefused
+    from metal_gpu.terminal import output
+
+    try:
+        yield
+    except InventoryRefused as error:
+        output.error(str(error))
+        raise typer.Exit(exit_codes.USAGE) from error
+
+
+def _check_inventory(write: Path | None, other: Path | None, yes: bool) -> None:
+    """Refuse an inventory that cannot be written, before anybody waits for the scan."""
+    from metal_gpu import inventory_file
+    from metal_gpu.terminal import output
+
+    if other and not write:
+        other, write = None, other
+    with _refusals():
+        if write:
+            inventory_file.prepare(write, [])
+        if other and other.exists():
+            raise inventory_file.InventoryRefused(f"{other} exists. Name a new file with --output")
+    if write and not other and write.exists() and not yes and not sys.stdin.isatty():
+        output.error(
+            f"{write} exists, and without a terminal nobody can be asked. Add --yes to merge, or "
+            "--output FILE to leave it as it is"
+        )
+        raise typer.Exit(exit_codes.USAGE)
+
+
+def _found(
+    chosen: list[Target], settings: Settings, rate: float, timeout_s: float
+) -> tuple[list[Machine], list[str]]:
+    """Ask the targets, and observe the machines among them."""
+    from metal_gpu import Fleet
+    from metal_gpu import scan as scanning
+    from metal_gpu.reach import reach
+    from metal_gpu.ssh.targets import ConfigInvalid
+    from metal_gpu.terminal import output
+    from metal_gpu.terminal.progress import Progress
+
+    with Progress() as progress:
+        step = progress.step("ask for SSH", len(chosen))
+
+        def heard(_answer: Answer) -> None:
+            step()
+
+        try:
+            reached = reach(chosen, settings, rate=rate, timeout_s=timeout_s, heard=heard)
+        except ConfigInvalid as error:
+            output.error(str(error))
+            raise typer.Exit(exit_codes.USAGE) from error
+        answering = [one for one in reached if one.answer.state == "ssh"]
+        observed = progress.step("observe", len(answering))
+        machines = scanning.find(
+            reached,
+            lambda hosts: Fleet.of(hosts, settings).observe(),
+            lambda _machine: observed(),
+        )
+    return scanning.name_machines(machines)
+
+
+def _show(
+    machines: list[Machine], notices: list[str], *, as_json: bool, quiet: bool, asked: int
+) -> None:
+    """Print the table, the addresses of the GPUs, and what was not observed."""
+    from metal_gpu.terminal import output
+
+    seen = [one for one in machines if one["observed"]]
+    if not as_json and not quiet:
+        if seen:
+            output.print_table(_COLUMNS, map(_row, seen))
+        for machine in seen:
+            for model in dict.fromkeys(gpu["model"] for gpu in machine["gpus"]):
+                places = [gpu["address"] for gpu in machine["gpus"] if gpu["model"] == model]
+                output.print_line(f"{machine['host']}: {model}: {', '.join(places)}")
+        gpus = sum(len(one["gpus"]) for one in seen)
+        output.print_line(
+            f"{len(machines)} of {asked} addresses answered or were named; {len(seen)} machines "
+            f"observed, {gpus} GPUs"
+        )
+    for machine in machines:
+        if machine["problem"]:
+            output.message(f"{machine['host']}: {machine['problem']}", "yellow")
+            if machine["finding"]:
+                output.message(f"    remedy: {machine['finding'].get('remedy', '')}")
+    for notice in notices:
+        output.message(notice, "yellow")
+
+
+def _row(machine: Machine) -> list[str]:
+    models = [gpu["model"] for gpu in machine["gpus"]]
+    gpus = ", ".join(f"{models.count(one)} {one}" for one in dict.fromkeys(models))
+    cells = (machine["driver"], machine["system"], machine["kernel"], machine["engine"])
+    more = (machine["kubelet"], machine["node"])
+    return [machine["host"], gpus or _NOTHING, *(cell or _NOTHING for cell in (*cells, *more))]
+
+
+def _prepared(
+    write: Path | None, other: Path | None, machines: list[Machine], settings: Settings
+) -> Prepared | None:
+    from metal_gpu import inventory_file
+
+    target = other or write
+    if target is None:
+        return None
+    entries = [_entry(one, settings) for one in machines if one["gpus"]]
+    if not entries:
+        return None
+    with _refusals():
+        return inventory_file.prepare(target, entries, source=write if other else None)
+
+
+def _entry(machine: Machine, settings: Settings) -> Entry:
+    from metal_gpu import gpu_names
+    from metal_gpu.inventory_file import Entry
+
+    variables: dict[str, object] = {
+        "ansible_port": machine["port"] or settings.port,
+        "ansible_user": machine["user"] or settings.user,
+        "ansible_ssh_private_key_file": settings.key_file,
+        "ansible_ssh_common_args": settings.jump and f"-o ProxyJump={settings.jump}",
+    }
+    models = dict.fromkeys(gpu["model"] for gpu in machine["gpus"])
+    return Entry(
+        machine["host"],
+        machine["address"],
+        len(machine["gpus"]),
+        tuple(map(gpu_names.group, models)),
+        {key: value for key, value in variables.items() if value is not None},
+    )
+
+
+def _write(prepared: Prepared, *, yes: bool, show: bool, quiet: bool) -> None:
+    """Show the change of the inventory, ask if somebody must be asked, and write it."""
+    from metal_gpu import inventory_file
+    from metal_gpu.terminal import output
+
+    for notice in prepared.notices:
+        output.message(notice, "yellow")
+    if not prepared.is_changed:
+        if not quiet:
+            output.message(f"{prepared.path}: nothing to change")
+        return
+    if prepared.before is not None and show and not (quiet and yes):
+        output.console().print(prepared.diff, end="")
+    if prepared.before is not None and not yes:
+        if not typer.confirm(f"Write this to {prepared.path}?", err=True):
+            output.message(f"{prepared.path}: not changed")
+            return
+    with _refusals():
+        inventory_file.save(prepared)
+    if not quiet:
+        output.message(f"{prepared.path}: written")
+
+
+def _print_document(
+    chosen: list[Target],
+    machines: list[Machine],
+    notices: list[str],
+    prepared: Prepared | None,
+) -> None:
+    from metal_gpu.terminal import output
+
+    inventory = prepared and {
+        "path": str(prepared.path),
+        "changed": prepared.is_changed,
+        "diff": prepared.diff,
+    }
+    output.print_json(
+        {"asked": len(chosen), "machines": machines, "notices": notices, "inventory": inventory}
+    )
+
+
+def _exit_code(machines: list[Machine], chosen: list[Target], notices: list[str]) -> int:
+    """Return the exit code. A switch in a network that was named is nobody's problem."""
+    members = {one.host for one in chosen if one.is_member}
+    missing = [
+        one
+        for one in machines
+        if not one["observed"] and (one["finding"] or one["address"] not in members)
+    ]
+    if missing or not any(one["observed"] for one in machines):
+        return exit_codes.NOT_ASKED
+    return exit_codes.FOUND if notices else exit_codes.OK
