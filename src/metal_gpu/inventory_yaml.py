@@ -13,6 +13,7 @@ import re
 import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -57,6 +58,7 @@ def load(path: Path) -> Content:
     if path.suffix not in (".yml", ".yaml", ".json"):
         raise InventoryError(f"{path} does not end in .yml, so it is no YAML inventory; {_ANSIBLE}")
     inventory = _Inventory(path)
+    _beside.cache_clear()
     loader, root = _compose(path)
     for name, node in _pairs(path, loader, root, "the inventory"):
         _read_group(inventory, loader, name, node)
@@ -73,7 +75,10 @@ def load(path: Path) -> Content:
 
 def _compose(path: Path) -> tuple[_Loader, yaml.Node | None]:
     try:
-        loader = _Loader(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        if text.startswith("$ANSIBLE_VAULT"):
+            raise InventoryError(f"{path}, line 1: the file is encrypted; {_ANSIBLE}")
+        loader = _Loader(text)
         return loader, loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -217,9 +222,9 @@ def _variables(
     for name in mine:
         merged |= inventory.groups[name].variables
     for name in mine:
-        merged |= _beside(inventory.path, "group_vars", name)
+        merged.update(_beside(inventory.path, "group_vars", name))
     merged |= own
-    merged |= _beside(inventory.path, "host_vars", host)
+    merged.update(_beside(inventory.path, "host_vars", host))
     return merged
 
 
@@ -229,7 +234,8 @@ def _read_files(inventory: _Inventory) -> None:
         _beside(inventory.path, "group_vars", name)
 
 
-def _beside(path: Path, folder: str, name: str) -> dict[str, object]:
+@cache  # hundreds of hosts have the same groups
+def _beside(path: Path, folder: str, name: str) -> Mapping[str, object]:
     """Return the variables of a file, or of all files of a directory, beside the inventory."""
     found: dict[str, object] = {}
     for extension in _EXTENSIONS:

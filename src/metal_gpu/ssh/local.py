@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import signal
@@ -16,6 +17,14 @@ from metal_gpu.ssh.conversation import Pipe
 from metal_gpu.ssh.sessions import CommandSession, unreachable
 
 _CHUNK = 64 * 1024
+_running: set[_Process] = set()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """End what runs if the program is interrupted."""
+    for process in tuple(_running):
+        process.stop()
 
 
 class _Process:
@@ -33,6 +42,7 @@ class _Process:
         streams = [self.process.stdin, self.process.stdout, self.process.stderr]
         self._in, self._out, self._err = (one.fileno() for one in streams if one is not None)
         self._open = {self._out, self._err}
+        _running.add(self)
         for stream in (self._in, self._out, self._err):
             os.set_blocking(stream, False)
 
@@ -78,6 +88,7 @@ class _Process:
         return rc if rc is not None and rc >= 0 else None
 
     def stop(self) -> None:
+        _running.discard(self)
         if self.process.poll() is None:
             # Programs of sudo belong to root, who ends them when sudo ends.
             with suppress(ProcessLookupError, PermissionError):

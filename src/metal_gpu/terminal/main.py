@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
 import typer
 
-from metal_gpu.terminal.scan import scan
+from metal_gpu.terminal import doctor, exit_codes, scan, top
 
 app = typer.Typer(
     name="metal-gpu",
@@ -15,9 +18,19 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-app.command()(scan)
+
+
+@app.callback()
+def _commands() -> None:
+    """Turn bare machines with NVIDIA GPUs into GPU nodes, and prove every GPU."""
+
+
+app.command()(doctor.doctor)
+app.command()(scan.scan)
+app.command()(top.top)
 
 
 def main() -> None:
-    """Run the command of sys.argv."""
+    """Run the command of sys.argv. Ctrl-C ends it as an exit does, so that it cleans up."""
+    signal.signal(signal.SIGINT, lambda *_frame: sys.exit(exit_codes.INTERRUPTED))
     app()

@@ -61,7 +61,7 @@ def print_finding(finding: Mapping[str, str], *, stream: TextIO | None = None) -
     style = _STYLES.get(finding["severity"], "")
     line = Text()
     line.append(f"{finding['severity']} {finding['code']}", style=style)
-    line.append(f" {finding['host']}: {finding['message']}")
+    line.append(f" {finding['message']}")  # it starts with the host
     out = console(stream)
     out.print(line)
     out.print(Text(f"    remedy: {finding['remedy']}"))

@@ -14,6 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metal_gpu.terminal import exit_codes
+from metal_gpu.terminal.doctor import (
+    AcceptKeys,
+    AskBecomePass,
+    AskPass,
+    AsJson,
+    Identity,
+    Jump,
+    Port,
+    Quiet,
+    User,
+)
 
 if TYPE_CHECKING:
     from metal_gpu.answering import Answer
@@ -36,30 +47,19 @@ def scan(
             show_default=False,
         ),
     ],
-    port: Annotated[int | None, typer.Option(help="The SSH port of the targets.", min=1)] = None,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="Log in as this user.")] = None,
-    identity: Annotated[
-        Path | None, typer.Option("--identity", "-i", help="Log in with this private key.")
-    ] = None,
-    jump: Annotated[
-        str | None, typer.Option("--jump", "-J", help="Connect through [USER@]HOST[:PORT].")
-    ] = None,
+    port: Port = None,
+    user: User = None,
+    identity: Identity = None,
+    jump: Jump = None,
     rate: Annotated[
         float, typer.Option(help="Open at most this many connections in a second.", min=0.1)
     ] = 100.0,
     timeout: Annotated[
         float, typer.Option(help="Seconds to wait for a connection, and for a login.", min=0.1)
     ] = 3.0,
-    ask_pass: Annotated[bool, typer.Option("--ask-pass", "-k", help="Ask for a password.")] = False,
-    ask_become_pass: Annotated[
-        bool, typer.Option("--ask-become-pass", "-K", help="Ask for the password of sudo.")
-    ] = False,
-    accept_new_host_keys: Annotated[
-        bool,
-        typer.Option(
-            "--accept-new-host-keys", help="Trust machines that known_hosts does not have yet."
-        ),
-    ] = False,
+    ask_pass: AskPass = False,
+    ask_become_pass: AskBecomePass = False,
+    accept_new_host_keys: AcceptKeys = False,
     write: Annotated[
         Path | None,
         typer.Option(help="Write the machines with GPUs into this inventory, or merge them."),
@@ -72,10 +72,8 @@ def scan(
     max_addresses: Annotated[
         int, typer.Option(help="Permit so many addresses.", min=1)
     ] = 4096,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only what needs somebody.")
-    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Find machines that answer SSH, look for NVIDIA GPUs, and write an inventory.
 
@@ -94,28 +92,26 @@ def scan(
         port=port,
         key_file=str(identity) if identity else None,
         jump=jump,
-        password=_secret("SSH password: ", ask_pass),
-        become_password=_secret("sudo password: ", ask_become_pass),
+        password=secret("SSH password: ", ask_pass),
+        become_password=secret("sudo password: ", ask_become_pass),
         accept_new_host_keys=accept_new_host_keys,
         timeout_s=max(timeout, 1.0),
     )
-    try:
-        chosen = _chosen(targets, max_addresses)
-        _check_inventory(write, output, yes)
-        machines, notices = _found(chosen, settings, rate, timeout)
-        _show(machines, notices, as_json=as_json, quiet=quiet, asked=len(chosen))
-        prepared = _prepared(write, output, machines, settings)
-        notices = [*notices, *(prepared.notices if prepared else ())]
-        if as_json:
-            _print_document(chosen, machines, notices, prepared)
-        if prepared:
-            _write(prepared, yes=yes or output is not None, show=not as_json, quiet=quiet)
-    except KeyboardInterrupt:
-        raise typer.Exit(exit_codes.INTERRUPTED) from None
+    chosen = _chosen(targets, max_addresses)
+    _check_inventory(write, output, yes)
+    machines, notices = _found(chosen, settings, rate, timeout)
+    if not as_json:
+        _show(machines, notices, quiet=quiet, asked=len(chosen))
+    prepared = _prepared(write, output, machines, settings)
+    notices = [*notices, *(prepared.notices if prepared else ())]
+    if as_json:
+        _print_document(chosen, machines, notices, prepared)
+    if prepared:
+        _write(prepared, yes=yes or output is not None, show=not as_json, quiet=quiet)
     raise typer.Exit(_exit_code(machines, chosen, notices))
 
 
-def _secret(prompt: str, wanted: bool) -> str | None:
+def secret(prompt: str, wanted: bool) -> str | None:
     import getpass
 
     return getpass.getpass(prompt) if wanted else None
@@ -199,13 +195,13 @@ def _found(
 
 
 def _show(
-    machines: list[Machine], notices: list[str], *, as_json: bool, quiet: bool, asked: int
+    machines: list[Machine], notices: list[str], *, quiet: bool, asked: int
 ) -> None:
     """Print the table, the addresses of the GPUs, and what was not observed."""
     from metal_gpu.terminal import output
 
     seen = [one for one in machines if one["observed"]]
-    if not as_json and not quiet:
+    if not quiet:
         if seen:
             output.print_table(_COLUMNS, map(_row, seen))
         for machine in seen:
@@ -214,8 +210,7 @@ def _show(
                 output.print_line(f"{machine['host']}: {model}: {', '.join(places)}")
         gpus = sum(len(one["gpus"]) for one in seen)
         output.print_line(
-            f"{len(machines)} of {asked} addresses answered or were named; {len(seen)} machines "
-            f"observed, {gpus} GPUs"
+            f"{asked} addresses asked, {len(seen)} machines observed, {gpus} GPUs"
         )
     for machine in machines:
         if machine["problem"]:

@@ -1,0 +1,136 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What `metal-gpu doctor` prints about a machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import (
+    Node as Observed,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import name_clashes
+from metal_gpu.nodes import Node
+from metal_gpu.terminal import exit_codes, output
+
+
+class Machine(TypedDict):
+    """What the machine is, for a reader."""
+
+    system: str
+    kernel: str
+    gpus: list[dict[str, str]]
+    driver: str
+    engines: dict[str, str]
+    kubelet: str
+    node_name: str
+
+
+class Step(TypedDict):
+    """What metal.gpu.site would do."""
+
+    role: str
+    step: str
+    name: str
+    reason: str
+
+
+class Row(TypedDict):
+    """A host of the JSON document."""
+
+    name: str
+    address: str
+    observed: bool
+    machine: Machine | None
+    steps: list[Step]
+    findings: list[dict[str, str]]
+
+
+def row(node: Node) -> Row:
+    """Return what is found about a host."""
+    steps = [one._asdict() for one in node.plan().steps]
+    return {
+        "name": node.name,
+        "address": node.host.address,
+        "observed": node.observed is not None,
+        "machine": None if node.observed is None else _machine(node.observed),
+        "steps": [
+            {"role": one["role"], "step": one["slug"], "name": one["name"], "reason": one["reason"]}
+            for one in steps
+        ],
+        "findings": [dict(one) for one in node.findings],
+    }
+
+
+def _machine(node: Observed) -> Machine:
+    names = {gpu["address"]: gpu["name"] for gpu in node["nvml"]["devices"] if gpu["address"]}
+    driver = node["nvml"]["driver_version"] or node["driver"]["module_version"]
+    engines = {
+        name: version
+        for name, engine in (
+            ("containerd", node["engines"]["containerd"]),
+            ("docker", node["engines"]["docker"]),
+            ("crio", node["engines"]["crio"]),
+        )
+        if engine["installed"] and (version := engine["version"] or "unknown")
+    }
+    return {
+        "system": node["os"]["name"] or "unknown",
+        "kernel": node["kernel"]["release"] or "unknown",
+        "gpus": [
+            {
+                "address": gpu["address"],
+                "name": names.get(gpu["address"]) or f"device 10de:{gpu['device']}",
+            }
+            for gpu in node["pci"]
+        ],
+        "driver": driver or "",
+        "engines": engines,
+        "kubelet": node["kubelet"]["version"] or "",
+        "node_name": node["kubelet"]["node_name"] or "",
+    }
+
+
+def show(found: Row, *, quiet: bool = False) -> None:
+    """Print a host: a line about it, what site would do, and its findings."""
+    urgent = [one for one in found["findings"] if one["severity"] != NOTICE]
+    if quiet and not urgent:
+        return
+    output.print_line(f"{found['name']}: {_headline(found)}", "bold red" if urgent else "bold")
+    if not quiet:
+        for step in found["steps"]:
+            output.print_line(f"  would: {step['name']} ({step['reason']})")
+    for one in urgent if quiet else found["findings"]:
+        output.print_finding(one)
+
+
+def _headline(found: Row) -> str:
+    machine = found["machine"]
+    if machine is None:
+        return "not examined"
+    models = Counter(gpu["name"].removeprefix("NVIDIA ") for gpu in machine["gpus"])
+    engines = [f"{name} {version}" for name, version in machine["engines"].items()]
+    parts = [
+        f"{machine['system']}, kernel {machine['kernel']}",
+        ", ".join(f"{number} {model}" for model, number in models.items()) or "no GPU",
+        f"driver {machine['driver']}" if machine["driver"] else "no driver",
+        ", ".join(engines) or "no engine",
+        f"kubelet {machine['kubelet']}" if machine["kubelet"] else "no kubelet",
+    ]
+    return "; ".join(parts)
+
+
+def clashes(names: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return a finding for each host that is the same Kubernetes node as another one."""
+    return name_clashes(names)
+
+
+def summary(codes: Sequence[int]) -> str:
+    """Return the last line, from the exit codes that single hosts would have."""
+    parts = [f"{codes.count(exit_codes.OK)} of {len(codes)} hosts are well"]
+    silent = codes.count(exit_codes.NOT_ASKED)
+    return ", ".join([*parts, f"{silent} not examined"] if silent else parts)
