@@ -133,7 +133,9 @@ async def _listen(
     said, silent = b"", False
     try:
         async with asyncio.timeout(timeout_s):
-            while len(said) < _MAX_BYTES and not parse_identification(said[: said.rfind(b"\n") + 1]):
+            while len(said) < _MAX_BYTES and not parse_identification(
+                said[: said.rfind(b"\n") + 1]
+            ):
                 part = await reader.read(1024)
                 said += part
                 if not part:
@@ -148,8 +150,8 @@ async def _listen(
     line = said.partition(b"\n")[0].decode("utf-8", "replace").strip()
     shown = "".join(sign if sign.isprintable() else "?" for sign in line[:60])
     end = f"nothing within {timeout_s:g} s" if silent else "nothing, and closed the connection"
-    error = f"no SSH server: it said {shown!r}" if shown else f"no SSH server: it said {end}"
-    return Answer(target, port, State.OTHER, error=error)
+    words = f"no SSH server: it said {repr(shown) if shown else end}"
+    return Answer(target, port, State.OTHER, error=words)
 
 
 def _resolving_error(host: str, error: Exception) -> str:

@@ -12,6 +12,7 @@ tests/recorded/kubelet_checkpoint.yml
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -49,7 +50,7 @@ fi
 {shlex.join(kernel_log.RING)} 2>/dev/null |
   sed -n -e 1p -e '/NVRM: /p' -e '/nvidia-nv/p' | tail -c {_LOG_BYTES}
 mark log 0
-sed 's/"AllocResp":"[^"]*"/"AllocResp":""/g' {kubelet_devices.CHECKPOINT} 2>/dev/null
+sed 's/"AllocResp": *"[^"]*"/"AllocResp":""/g' {kubelet_devices.CHECKPOINT} 2>/dev/null
 mark checkpoint 0
 """
 _END = re.compile(rf"^{_MARK} (?P<name>\w+) (?P<rc>\w+)\r?$", re.MULTILINE)
@@ -120,7 +121,9 @@ def parse(stdout: str) -> Use:
     holders = _holders(devices) if devices else {}
     gpus = [_gpu(device, more, by_address, holders) for device in answer.devices]
     named = {gpu["address"] for gpu in gpus}
-    gpus += [_silent(address, found) for address, found in by_address.items() if address not in named]
+    gpus += [
+        _silent(address, found) for address, found in by_address.items() if address not in named
+    ]
     failure = answer.failure
     error = failure["message"] if failure and not any(gpu["error"] for gpu in gpus) else None
     return Use(gpus, error)
@@ -135,7 +138,7 @@ def _parts(stdout: str) -> dict[str, tuple[str, str]]:
         raise Unreadable(f"the machine did not run the script: it printed {words or 'nothing'}")
     return {
         mark["name"]: (mark["rc"], stdout[before.end() : mark.start()])
-        for before, mark in zip(marks, marks[1:], strict=False)
+        for before, mark in itertools.pairwise(marks)
     }
 
 

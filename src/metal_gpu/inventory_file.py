@@ -140,8 +140,8 @@ def _read(path: Path) -> str | None:
         raise InventoryRefused(f"{path}, line {line}: the text is not UTF-8") from error
     if text.startswith(_VAULT):
         raise InventoryRefused(
-            f"{path}, line 1: the file is encrypted with Ansible Vault. Keep the secrets in another "
-            "file, such as group_vars, or name another file with --output"
+            f"{path}, line 1: the file is encrypted with Ansible Vault. Keep the secrets in "
+            "another file, such as group_vars, or name another file with --output"
         )
     if text.startswith("#!"):
         raise InventoryRefused(

@@ -146,7 +146,10 @@ def _described(machine: Machine, node: Node) -> Machine:
 def _gpus(node: Observed) -> list[Gpu]:
     names = {one["pci_address"]: one["name"] for one in node["nvml"]["devices"]}
     return [
-        {"model": gpu_names.name(one["device"], names.get(one["address"])), "address": one["address"]}
+        {
+            "model": gpu_names.name(one["device"], names.get(one["address"])),
+            "address": one["address"],
+        }
         for one in node["pci"]
         if is_gpu(one)
     ]

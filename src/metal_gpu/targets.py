@@ -31,7 +31,9 @@ _PORT = re.compile(r"(?P<rest>[^:]*[^:\[]):(?P<port>[^:\]]*)")
 _RANGE = re.compile(r"\[(?P<items>[^\[\]]*)\]")
 _ITEM = re.compile(r"(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?", re.ASCII)
 # Labels of a host name, as RFC 1123 has them, and the underscore that some names have.
-_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?", re.ASCII)
+_NAME = re.compile(
+    r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?", re.ASCII
+)
 _MAX_NAME = 253
 _LIKE_ADDRESSES = re.compile(r"[\d.-]+", re.ASCII)
 _MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -63,7 +65,7 @@ class _Word(NamedTuple):
 class _Parsed(NamedTuple):
     """The targets of one word: how many there are, and a way to list them."""
 
-    count: int
+    size: int
     hosts: Callable[[], Iterable[str]]
     port: int | None
     user: str | None
@@ -89,15 +91,15 @@ def parse(words: Sequence[str], limit: int = LIMIT) -> list[Target]:
         except _Problem as problem:
             problems.append(f"{word.place}: {problem}")
             continue
-        if parsed.count > free:
-            total = limit - free + parsed.count
+        if parsed.size > free:
+            total = limit - free + parsed.size
             problems.append(
-                f"{word.place}: {word.text} has {parsed.count} addresses; with those before it, "
+                f"{word.place}: {word.text} has {parsed.size} addresses; with those before it, "
                 f"that is {total} of at most {limit}. Name fewer, or permit them: "
                 f"{PERMISSION} {total}"
             )
             continue
-        free -= parsed.count
+        free -= parsed.size
         for host in parsed.hosts():
             target = Target(host, parsed.port, parsed.user, word.place, parsed.is_member)
             _add(targets, target, problems)

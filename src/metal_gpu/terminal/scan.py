@@ -16,9 +16,9 @@ import typer
 from metal_gpu.terminal import exit_codes
 from metal_gpu.terminal.doctor import (
     AcceptKeys,
+    AsJson,
     AskBecomePass,
     AskPass,
-    AsJson,
     Identity,
     Jump,
     Port,
@@ -69,9 +69,7 @@ def scan(
         typer.Option(help="Write the merged inventory here, and leave that of --write as it is."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Merge without a question.")] = False,
-    max_addresses: Annotated[
-        int, typer.Option(help="Permit so many addresses.", min=1)
-    ] = 4096,
+    max_addresses: Annotated[int, typer.Option(help="Permit so many addresses.", min=1)] = 4096,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -194,9 +192,7 @@ def _found(
     return scanning.name_machines(machines)
 
 
-def _show(
-    machines: list[Machine], notices: list[str], *, quiet: bool, asked: int
-) -> None:
+def _show(machines: list[Machine], notices: list[str], *, quiet: bool, asked: int) -> None:
     """Print the table, the addresses of the GPUs, and what was not observed."""
     from metal_gpu.terminal import output
 
@@ -209,9 +205,7 @@ def _show(
                 places = [gpu["address"] for gpu in machine["gpus"] if gpu["model"] == model]
                 output.print_line(f"{machine['host']}: {model}: {', '.join(places)}")
         gpus = sum(len(one["gpus"]) for one in seen)
-        output.print_line(
-            f"{asked} addresses asked, {len(seen)} machines observed, {gpus} GPUs"
-        )
+        output.print_line(f"{asked} addresses asked, {len(seen)} machines observed, {gpus} GPUs")
     for machine in machines:
         if machine["problem"]:
             output.message(f"{machine['host']}: {machine['problem']}", "yellow")
@@ -277,10 +271,10 @@ def _write(prepared: Prepared, *, yes: bool, show: bool, quiet: bool) -> None:
         return
     if prepared.before is not None and show and not (quiet and yes):
         output.console().print(prepared.diff, end="")
-    if prepared.before is not None and not yes:
-        if not typer.confirm(f"Write this to {prepared.path}?", err=True):
-            output.message(f"{prepared.path}: not changed")
-            return
+    question = f"Write this to {prepared.path}?"
+    if prepared.before is not None and not yes and not typer.confirm(question, err=True):
+        output.message(f"{prepared.path}: not changed")
+        return
     with _refusals():
         inventory_file.save(prepared)
     if not quiet:

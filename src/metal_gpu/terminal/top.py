@@ -14,9 +14,9 @@ import typer
 from metal_gpu.terminal import exit_codes
 from metal_gpu.terminal.doctor import (
     AcceptKeys,
+    AsJson,
     AskBecomePass,
     AskPass,
-    AsJson,
     Hosts,
     Identity,
     Inventory,

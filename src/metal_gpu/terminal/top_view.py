@@ -168,7 +168,7 @@ def _words(gpu: Gpu) -> Text:
     if gpu["error"]:
         parts.append((gpu["error"], "red"))
     for one in gpu["xids"]:
-        times = f" ×{one['count']}" if one["count"] > 1 else ""
+        times = f" x{one['count']}" if one["count"] > 1 else ""
         style = "red" if needs_somebody({**gpu, "error": None, "xids": [one]}) else "yellow"
         parts.append((f"Xid {one['number']}{times} {one['meaning']}", style))
     parts += [(one["pod"] or f"pod {one['uid']}", "") for one in gpu["pods"]]

@@ -134,7 +134,10 @@ def test_addresses_of_a_network_behind_a_jump_host_may_not_exist() -> None:
     nobody = finding("NODE_UNREACHABLE", "10.0.0.2", error="no route")
     locked = finding("LOGIN_REFUSED", "10.0.0.3", machine="10.0.0.3", user="root", error="no key")
     machines = find(
-        [_reached("10.0.0.2", said=None, member=True), _reached("10.0.0.3", said=None, member=True)],
+        [
+            _reached("10.0.0.2", said=None, member=True),
+            _reached("10.0.0.3", said=None, member=True),
+        ],
         _observer(**{"10_0_0_2": nobody, "10_0_0_3": locked}),
     )
     assert [one["host"] for one in machines] == ["10.0.0.3"]
