@@ -55,6 +55,7 @@ def _run(environment: dict[str, str], *words: str) -> subprocess.CompletedProces
         env=environment,
         capture_output=True,
         text=True,
+        check=False,
         stdin=subprocess.DEVNULL,
     )
 
