@@ -23,7 +23,6 @@ import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-
 _REPLY_S = 0.02
 
 
