@@ -90,8 +90,8 @@ Remedy: find out why before you log in; if the machine was installed again, comp
   on its own console, then run `ssh-keygen -f {file} -R '{machine}'`
 
 LOGIN_REFUSED (refusal): {machine} does not let {user} log in: {error}
-Remedy: try `ssh {user}@{machine}`; if the key is not there, run `ssh-copy-id {user}@{machine}`;
-  with `metal-gpu`, `--identity` names a key and `--ask-pass` asks for a password
+Remedy: try `ssh {login}`; if the key is not there, run `ssh-copy-id {login}`; with `metal-gpu`,
+  `--identity` names a key and `--ask-pass` asks for a password
 
 PYTHON_MISSING (refusal): the node has {found}, expected Python 3.9 or newer
 Remedy: install it on the node: `apt-get install python3` on Debian and Ubuntu, `dnf install

@@ -33,7 +33,6 @@ from metal_gpu.ssh.settings import Session, Unreachable
 from metal_gpu.templates import Variables
 
 Finding = Mapping[str, str]
-# A playbook renders templates with Ansible; these are the only shared ones that it sets itself.
 _INTERPRETER = "ansible_python_interpreter"
 
 
@@ -88,15 +87,20 @@ class Node:
         rendered = Variables(available)
         shared, problems = _shared(self.name, rendered)
         plans: dict[str, PlanResult] = {}
+        wrong: list[dict[str, str]] = []
         if not problems:
 
             def values(role: str) -> dict[str, object]:
                 return {one: rendered[one] for one in planning.variables_of(role, available)}
 
-            plans, problems = planning.plan_roles(
+            plans, wrong = planning.plan_roles(
                 self.name, self.observed, planning.SITE, values, shared, {}
             )
-        refusals = [*problems, *(one for plan in plans.values() for one in plan["refusals"])]
+        refusals = [
+            *problems,
+            *wrong,
+            *(one for plan in plans.values() for one in plan["refusals"]),
+        ]
         notices = [one for plan in plans.values() for one in plan["notices"]]
         return Plan(plans, _distinct(refusals), _distinct(notices))
 

@@ -64,7 +64,7 @@ def _words(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = str(error) or type(error).__name__
-    if "protocol banner" in text or "protocol version" in text:
+    if any(one in text for one in ("protocol banner", "protocol version", "Incompatible version")):
         return f"what answers there does not speak SSH: {text}"
     return text
 
@@ -170,6 +170,7 @@ def _negotiate(
             host.name,
             user=target.user,
             machine=target.place,
+            login=target.login,
             error=redact(str(error)),
         )
         raise Unreachable(refused) from error
@@ -205,11 +206,11 @@ class _ChannelPipe:
             self._poll.poll(timeout_s * 1000)
 
     def ended(self) -> bool:
-        return self.channel.exit_status_ready()
+        return bool(self.channel.exit_status_ready())
 
     def closed(self) -> bool:
         channel = self.channel
-        is_over = channel.closed or (channel.eof_received and channel.exit_status_ready())
+        is_over = bool(channel.closed or (channel.eof_received and channel.exit_status_ready()))
         return is_over and not channel.recv_ready() and not channel.recv_stderr_ready()
 
     def exit_status(self) -> int | None:

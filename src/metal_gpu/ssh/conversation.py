@@ -64,7 +64,8 @@ class Conversation:
         )
         self._password = password
         self._asked = False
-        inner = f"echo {self._ready.decode()} >&2; {command}"
+        ready = self._ready.decode()
+        inner = f"echo {ready}; echo {ready} >&2; {command}"
         as_root = (
             f'if [ "$(id -u)" = 0 ]; then {inner}; else exec sudo -S '
             f"-p {self._prompt.decode()} -- sh -c {shlex.quote(inner)}; fi"
@@ -77,11 +78,10 @@ class Conversation:
 
         `start_s` is how long the shell and sudo may take.
         """
-        errors = self._become_ready(pipe, time.monotonic() + start_s)
-        output: list[bytes] = [self._early]
-        rest: list[bytes] = [errors]
-        if not self._is_ready:
-            return Answer(pipe.exit_status(), b"".join(output), b"".join(rest))
+        early, errors, is_ready = self._become_ready(pipe, time.monotonic() + start_s)
+        if not is_ready:
+            return Answer(pipe.exit_status(), early, errors)
+        output, rest = [early], [errors]
         left, deadline, ended_at = memoryview(stdin), time.monotonic() + timeout_s, None
         is_open = True
         while True:
@@ -105,23 +105,22 @@ class Conversation:
             if time.monotonic() > deadline:
                 raise TooSlow(f"no answer within {timeout_s:.0f} s")
             pipe.wait(_BRIEFLY_S if left else _STEP_S)
-        return Answer(pipe.exit_status(), b"".join(output), b"".join(rest))
+        # What a login shell prints before belongs to nobody.
+        own = b"".join(output).partition(self._ready + b"\n")[2]
+        return Answer(pipe.exit_status(), own, b"".join(rest))
 
-    def _become_ready(self, pipe: Pipe, deadline: float) -> bytes:
-        """Wait for the second mark; return the errors that belong to the command itself.
+    def _become_ready(self, pipe: Pipe, deadline: float) -> tuple[bytes, bytes, bool]:
+        """Wait for the second mark. Return what was printed so far, and whether it came.
 
-        Without a shell, or if the command ends before, the errors are what was printed.
+        The errors are those of the command itself. Without a mark, they are all.
         """
         output, heard = b"", b""
-        self._is_ready, self._early = False, b""
         while True:
             out, err = pipe.receive()
             output, heard = output + out, heard + err
             before, ready, after = heard.partition(self._ready + b"\n")
             if ready:
-                # What a login shell prints before belongs to nobody.
-                self._is_ready = True
-                return after
+                return output, after, True
             spoken = self._own_words(before)
             if self._prompt in spoken:
                 self._answer(pipe, spoken)
@@ -133,8 +132,7 @@ class Conversation:
             pipe.wait(_STEP_S)
         if self._shell in heard and pipe.exit_status() is not None:
             raise NotRoot(self._last(heard).removeprefix(": ") or "sudo printed nothing")
-        self._early = output
-        return heard
+        return output, heard, False
 
     def _own_words(self, heard: bytes) -> bytes:
         return heard.partition(self._shell + b"\n")[2]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import paramiko
+from paramiko.pkey import PublicBlob
 
 from metal_gpu.ssh.targets import Target
 
@@ -71,7 +72,7 @@ def _public_blob(path: Path) -> bytes | None:
     """Return the public key beside a private one, or of a file that has only a public key."""
     public = path if path.suffix == ".pub" else path.with_name(f"{path.name}.pub")
     try:
-        return paramiko.PublicBlob.from_file(str(public)).key_blob
+        return bytes(PublicBlob.from_file(str(public)).key_blob)
     except (OSError, ValueError, IndexError):
         return None
 
@@ -84,7 +85,7 @@ def _load(path: Path, tried: list[str], *, is_named: bool) -> paramiko.PKey | No
         return None
     try:
         return paramiko.PKey.from_path(path)
-    except paramiko.PasswordRequiredException:
+    except (paramiko.PasswordRequiredException, TypeError):  # that of cryptography
         tried.append(f"the key {path} needs a passphrase (`ssh-add` loads it)")
     except Exception as error:  # its kinds differ by format
         reason = "it is a public key" if path.suffix == ".pub" else str(error) or type(error)

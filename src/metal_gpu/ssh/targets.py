@@ -53,6 +53,12 @@ class Target(NamedTuple):
         """How messages name the machine."""
         return self.address if self.port == 22 else f"[{self.address}]:{self.port}"
 
+    @property
+    def login(self) -> str:
+        """The arguments of `ssh` for it."""
+        port = "" if self.port == 22 else f"-p {self.port} "
+        return f"{port}{self.user}@{self.address}"
+
 
 def resolve(host: Host, settings: Settings) -> Target:
     """Return how to reach a host. Raises ConfigInvalid."""

@@ -67,7 +67,7 @@ def row(node: Node) -> Row:
 
 
 def _machine(node: Observed) -> Machine:
-    names = {gpu["address"]: gpu["name"] for gpu in node["nvml"]["devices"] if gpu["address"]}
+    names = {gpu["pci_address"]: gpu["name"] for gpu in node["nvml"]["devices"]}
     driver = node["nvml"]["driver_version"] or node["driver"]["module_version"]
     engines = {
         name: version

@@ -1,0 +1,327 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Logging in to machines and running commands, against a server on a loopback port."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+
+import paramiko
+import pytest
+
+from ansible_collections.metal.gpu.tests.unit.support.ssh_server import (
+    Machine,
+    new_key,
+    plant_sudo,
+)
+from metal_gpu import Host, Settings
+from metal_gpu.ssh import Unreachable, connect
+from metal_gpu.ssh.known_hosts import fingerprint
+
+
+def at(server, **more):
+    return Host("node", "127.0.0.1", server.port, become=False, **more)
+
+
+def finding(host, settings):
+    with pytest.raises(Unreachable) as refused, connect(host, settings) as session:
+        session.run("true")
+    return refused.value.finding
+
+
+def test_command_gets_its_input_and_returns_both_outputs(start, known, key):
+    server = start(Machine(keys=[key]))
+    with connect(at(server), known(server)) as session:
+        answer = session.run("cat; echo wrong >&2; exit 3", b"x" * 300_000)
+    assert answer == (3, b"x" * 300_000, b"wrong\n")
+    assert server.machine.logins == ["admin with a key"]
+
+
+def test_unknown_key_is_refused_with_its_fingerprint(start, key, host_key):
+    server = start(Machine(keys=[key], password="secret"))
+    found = finding(at(server), Settings(user="admin", password="secret"))
+    assert found["code"] == "HOST_KEY_UNKNOWN"
+    assert fingerprint(host_key.asbytes()) in found["message"]
+    assert "--accept-new-host-keys" in found["remedy"]
+    assert server.machine.logins == []
+
+
+def test_accepted_key_is_known_from_then_on(start, key, home):
+    server = start(Machine(keys=[key]))
+    with connect(at(server), Settings(user="admin", accept_new_host_keys=True)) as session:
+        assert session.run("echo in").stdout == b"in\n"
+    with connect(at(server), Settings(user="admin")) as session:
+        assert session.run("echo again").stdout == b"again\n"
+    assert (home / ".ssh" / "known_hosts").stat().st_mode & 0o777 == 0o600
+
+
+def test_changed_key_is_refused_also_with_the_permission(start, known, key, tmp_path):
+    server = start(Machine(keys=[key], password="secret"))
+    settings = known(server, accept_new_host_keys=True, password="secret")
+    server.machine.host_keys = (new_key(tmp_path / "other"),)
+    found = finding(at(server), settings)
+    assert found["code"] == "HOST_KEY_CHANGED"
+    assert "in line 1" in found["message"]
+    assert f"ssh-keygen -f {Settings.known_hosts or ''}".strip() in found["remedy"]
+    assert server.machine.logins == []
+
+
+def test_revoked_key_is_refused(start, known, key, home, host_key):
+    server = start(Machine(keys=[key]))
+    known(server)
+    line = f"@revoked * {host_key.get_name()} {host_key.get_base64()}\n"
+    with (home / ".ssh" / "known_hosts").open("a") as file:
+        file.write(line)
+    assert finding(at(server), Settings(user="admin"))["code"] == "HOST_KEY_CHANGED"
+
+
+def test_key_of_the_known_kind_is_asked_for(start, known, key, home):
+    """A machine with several keys is no changed machine."""
+    rsa = paramiko.RSAKey.generate(2048)
+    server = start(Machine(keys=[key]))
+    settings = known(server)
+    line = f"{server.place} {rsa.get_name()} {rsa.get_base64()}\n"
+    (home / ".ssh" / "known_hosts").write_text(line)
+    server.machine.host_keys = (*server.machine.host_keys, rsa)
+    with connect(at(server), settings) as session:
+        assert session.run("true").rc == 0
+
+
+@pytest.mark.parametrize("keyboard", [False, True])
+def test_password(start, known, keyboard):
+    server = start(Machine(password="secret", keyboard=keyboard))
+    with connect(at(server), known(server, password="secret")) as session:
+        assert session.run("true").rc == 0
+
+
+def test_wrong_password_and_wrong_key(start, known, key, tmp_path):
+    server = start(Machine(keys=[new_key(tmp_path / "other")], password="secret"))
+    found = finding(at(server), known(server, password="not-it"))
+    assert found["code"] == "LOGIN_REFUSED"
+    assert "id_ed25519, the password" in found["message"]
+    assert "not-it" not in str(found)
+    assert f"`ssh -p {server.port} admin@127.0.0.1`" in found["remedy"]
+
+
+def test_nothing_to_offer(start, known, key, home):
+    server = start(Machine(keys=[key]))
+    (home / ".ssh" / "id_ed25519").unlink()
+    (home / ".ssh" / "id_ed25519.pub").unlink()
+    found = finding(at(server), known(server))
+    assert found["message"].endswith("no key and no password to offer")
+
+
+def test_key_with_a_passphrase_is_named(start, known, key, tmp_path):
+    new_key(tmp_path / "locked", "passphrase")
+    server = start(Machine(keys=[key]))
+    found = finding(at(server, key_file=str(tmp_path / "locked")), known(server))
+    assert "locked needs a passphrase" in found["message"]
+    found = finding(at(server, key_file=str(tmp_path / "gone")), known(server))
+    assert f"no file {tmp_path / 'gone'}" in found["message"]
+
+
+@pytest.fixture
+def agent(tmp_path, monkeypatch):
+    """A real ssh-agent."""
+    place = str(tmp_path / "agent")
+    process = subprocess.Popen(
+        ["ssh-agent", "-D", "-a", place], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    process.stdout.readline()  # it listens
+    monkeypatch.setenv("SSH_AUTH_SOCK", place)
+    yield
+    process.terminate()
+    process.wait()
+
+
+def test_key_of_the_agent(start, known, agent, tmp_path):
+    loaded = new_key(tmp_path / "loaded")
+    subprocess.run(["ssh-add", "-q", tmp_path / "loaded"], check=True)
+    (tmp_path / "loaded").unlink()
+    server = start(Machine(keys=[loaded]))
+    for named in (None, str(tmp_path / "loaded.pub")):
+        with connect(at(server, key_file=named), known(server)) as session:
+            assert session.run("true").rc == 0
+    found = finding(at(server), known(server, use_agent=False))
+    assert found["code"] == "LOGIN_REFUSED"
+
+
+def test_jump_host_is_shared_and_both_keys_are_checked(start, known, key):
+    jump, server = start(Machine(keys=[key])), start(Machine(keys=[key]))
+    host = at(server, jump=f"admin@127.0.0.1:{jump.port}")
+    settings = known(jump, server)
+    with connect(host, settings) as first, connect(host, settings) as second:
+        assert first.run("echo 1").stdout + second.run("echo 2").stdout == b"1\n2\n"
+    assert jump.machine.forwarded == [("127.0.0.1", server.port)] * 2
+    assert jump.machine.connections == 1
+    assert finding(host, known(server))["code"] == "HOST_KEY_UNKNOWN"
+    assert "jump host" in finding(host, known(server))["message"]
+    assert finding(host, known(jump))["host"] == "node"
+
+
+def test_jump_host_that_reaches_nothing(start, known, key):
+    jump, server = start(Machine(keys=[key])), start(Machine(keys=[key]))
+    settings = known(jump, server)
+    server.stop()
+    host = at(server, jump=f"admin@127.0.0.1:{jump.port}")
+    assert finding(host, settings)["code"] == "NODE_UNREACHABLE"
+
+
+def test_hosts_of_the_configuration(start, known, key, home):
+    jump, server = start(Machine(keys=[key])), start(Machine(keys=[key]))
+    known(jump, server)
+    (home / ".ssh" / "config").write_text(
+        f"Host gate\n HostName 127.0.0.1\n Port {jump.port}\n User guard\n"
+        f"Host gpu-*\n HostName 127.0.0.1\n Port {server.port}\n User admin\n ProxyJump gate\n"
+    )
+    with connect(Host("gpu-1", "gpu-1", become=False)) as session:
+        assert session.run("true").rc == 0
+    assert jump.machine.logins == ["guard with a key"]
+
+
+class TestSudo:
+    @pytest.fixture
+    def server(self, start, key, tmp_path):
+        def run(password):
+            return start(Machine(keys=[key], environment=plant_sudo(tmp_path / "bin", password)))
+
+        return run
+
+    def root(self, server):
+        return Host("node", "127.0.0.1", server.port)
+
+    def test_without_password(self, server, known):
+        machine = server(None)
+        with connect(self.root(machine), known(machine)) as session:
+            assert session.run("cat", b"input").stdout == b"input"
+
+    def test_with_password_which_is_in_no_command(self, server, known):
+        machine = server("s3cret")
+        with connect(self.root(machine), known(machine, become_password="s3cret")) as session:
+            assert session.run("cat", b"input") == (0, b"input", b"")
+        assert "s3cret" not in str(machine.machine.commands)
+
+    def test_no_password_and_a_wrong_one(self, server, known):
+        machine = server("s3cret")
+        found = finding(self.root(machine), known(machine))
+        assert found["code"] == "SUDO_REFUSED"
+        assert "a password is required" in found["message"]
+        found = finding(self.root(machine), known(machine, become_password="wrong"))
+        assert "the password is wrong" in found["message"]
+
+    def test_user_who_may_not(self, server, known, tmp_path):
+        machine = server(None)
+        refusal = "admin is not in the sudoers file."
+        (tmp_path / "bin" / "sudo").write_text(f"#!/bin/sh\necho '{refusal}' >&2; exit 1\n")
+        assert refusal in finding(self.root(machine), known(machine))["message"]
+
+    def test_no_sudo(self, server, known, tmp_path):
+        machine = server(None)
+        (tmp_path / "bin" / "sudo").write_text("#!/no/such/program\n")
+        assert finding(self.root(machine), known(machine))["code"] == "SUDO_REFUSED"
+
+
+def test_command_that_does_not_end(start, known, key):
+    server = start(Machine(keys=[key]))
+    with connect(at(server), known(server)) as session, pytest.raises(Unreachable) as late:
+        session.run("exec sleep 60", timeout_s=0.2)
+    assert "no answer within" in late.value.finding["message"]
+
+
+def test_command_that_leaves_a_process_behind(start, known, key):
+    server = start(Machine(keys=[key]))
+    with connect(at(server), known(server)) as session:
+        assert session.run("echo done; (sleep 30 >/dev/null 2>&1) & ").stdout == b"done\n"
+
+
+def test_connection_that_is_cut(start, known, key):
+    server = start(Machine(keys=[key], cut_after=20_000))
+    with connect(at(server), known(server)) as session:
+        assert session.run("yes | head -c 100000").rc is None
+
+
+def test_machine_that_runs_no_commands(start, known, key):
+    server = start(Machine(keys=[key], runs_commands=False))
+    assert finding(at(server), known(server))["code"] == "NODE_UNREACHABLE"
+
+
+def test_machine_without_a_posix_shell(start, known, key):
+    """As a switch answers, or Windows."""
+    server = start(Machine(keys=[key], shell=("sh", "-c", "echo '% Invalid input'; exit 1", "sw")))
+    with connect(at(server), known(server)) as session:
+        assert session.run("true") == (1, b"% Invalid input\n", b"")
+
+
+@pytest.fixture
+def port():
+    """Accept connections, and say what the test wants."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def say(words):
+        def serve():
+            with listening.accept()[0] as client:
+                client.sendall(words)
+                client.recv(1000)
+
+        threading.Thread(target=serve, daemon=True).start()
+        return listening.getsockname()[1]
+
+    yield say
+    listening.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak SSH"),
+        (b"SSH-1.5-old\r\n", "Incompatible version (1.5"),
+    ],
+)
+def test_something_else_at_the_port(port, words, expected):
+    found = finding(Host("node", "127.0.0.1", port(words)), Settings(timeout_s=1))
+    assert found["code"] == "NODE_UNREACHABLE"
+    assert expected in found["message"]
+
+
+def test_silent_port(port):
+    found = finding(Host("node", "127.0.0.1", port(b"")), Settings(timeout_s=0.3))
+    assert found["code"] == "NODE_UNREACHABLE"
+
+
+def test_closed_port_and_unknown_name():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        closed = listening.getsockname()[1]
+    found = finding(Host("node", "127.0.0.1", closed), Settings())
+    assert f"127.0.0.1 port {closed}: Connection refused" in found["message"]
+    found = finding(Host("node", "no-such-name.invalid"), Settings())
+    assert "the name cannot be resolved" in found["message"]
+
+
+def test_obstacle_of_the_inventory():
+    found = finding(Host("node", "127.0.0.1", obstacle="ansible_connection is winrm"), Settings())
+    assert found["message"].endswith("ansible_connection is winrm")
+
+
+class TestThisMachine:
+    def test_command(self):
+        with connect(Host.this_machine("here")) as session:
+            answer = session.run("cat; echo wrong >&2; exit 3", b"x" * 300_000, sudo=False)
+        assert answer == (3, b"x" * 300_000, b"wrong\n")
+
+    def test_sudo(self, tmp_path, monkeypatch):
+        for name, value in plant_sudo(tmp_path / "bin", "s3cret").items():
+            monkeypatch.setenv(name, value)
+        with connect(Host.this_machine("here"), Settings(become_password="s3cret")) as session:
+            assert session.run("echo root").stdout == b"root\n"
+        assert finding(Host.this_machine("here"), Settings())["code"] == "SUDO_REFUSED"
+
+    def test_command_that_does_not_end_is_ended(self, tmp_path):
+        with connect(Host.this_machine("here")) as session, pytest.raises(Unreachable):
+            session.run(f"echo $$ > {tmp_path}/pid; exec sleep 60", timeout_s=0.2, sudo=False)
+        pid = int((tmp_path / "pid").read_text())
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, 0)
