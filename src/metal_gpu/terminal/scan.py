@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +26,7 @@ from metal_gpu.terminal.doctor import (
 
 if TYPE_CHECKING:
     from metal_gpu.answering import Answer
-    from metal_gpu.inventory_file import Entry, Prepared
+    from metal_gpu.inventory_file import Prepared
     from metal_gpu.scan import Machine
     from metal_gpu.ssh.settings import Settings
     from metal_gpu.targets import Target
@@ -84,6 +82,7 @@ def scan(
     Example: `metal-gpu scan 10.0.0.0/24 --user admin --write inventory.yml`
     """
     from metal_gpu.ssh.settings import Settings
+    from metal_gpu.terminal import scan_inventory
 
     settings = Settings(
         user=user,
@@ -96,16 +95,17 @@ def scan(
         timeout_s=max(timeout, 1.0),
     )
     chosen = _chosen(targets, max_addresses)
-    _check_inventory(write, output, yes)
+    scan_inventory.check(write, output, yes=yes)
     machines, notices = _found(chosen, settings, rate, timeout)
     if not as_json:
         _show(machines, notices, quiet=quiet, asked=len(chosen))
-    prepared = _prepared(write, output, machines, settings)
+    prepared = scan_inventory.prepared(write, output, machines, settings)
     notices = [*notices, *(prepared.notices if prepared else ())]
     if as_json:
         _print_document(chosen, machines, notices, prepared)
     if prepared:
-        _write(prepared, yes=yes or output is not None, show=not as_json, quiet=quiet)
+        asks = not yes and output is None
+        scan_inventory.write(prepared, asks=asks, show=not as_json, quiet=quiet)
     raise typer.Exit(_exit_code(machines, chosen, notices))
 
 
@@ -125,39 +125,6 @@ def _chosen(words: Sequence[str], limit: int) -> list[Target]:
         for problem in error.problems:
             output.error(problem)
         raise typer.Exit(exit_codes.USAGE) from error
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Turn what makes an inventory unusable into an error of the command."""
-    from metal_gpu.inventory_file import InventoryRefused
-    from metal_gpu.terminal import output
-
-    try:
-        yield
-    except InventoryRefused as error:
-        output.error(str(error))
-        raise typer.Exit(exit_codes.USAGE) from error
-
-
-def _check_inventory(write: Path | None, other: Path | None, yes: bool) -> None:
-    """Refuse an inventory that cannot be written, before anybody waits for the scan."""
-    from metal_gpu import inventory_file
-    from metal_gpu.terminal import output
-
-    if other and not write:
-        other, write = None, other
-    with _refusals():
-        if write:
-            inventory_file.prepare(write, [])
-        if other and other.exists():
-            raise inventory_file.InventoryRefused(f"{other} exists. Name a new file with --output")
-    if write and not other and write.exists() and not yes and not sys.stdin.isatty():
-        output.error(
-            f"{write} exists, and without a terminal nobody can be asked. Add --yes to merge, or "
-            "--output FILE to leave it as it is"
-        )
-        raise typer.Exit(exit_codes.USAGE)
 
 
 def _found(
@@ -221,64 +188,6 @@ def _row(machine: Machine) -> list[str]:
     cells = (machine["driver"], machine["system"], machine["kernel"], machine["engine"])
     more = (machine["kubelet"], machine["node"])
     return [machine["host"], gpus or _NOTHING, *(cell or _NOTHING for cell in (*cells, *more))]
-
-
-def _prepared(
-    write: Path | None, other: Path | None, machines: list[Machine], settings: Settings
-) -> Prepared | None:
-    from metal_gpu import inventory_file
-
-    target = other or write
-    if target is None:
-        return None
-    entries = [_entry(one, settings) for one in machines if one["gpus"]]
-    if not entries:
-        return None
-    with _refusals():
-        return inventory_file.prepare(target, entries, source=write if other else None)
-
-
-def _entry(machine: Machine, settings: Settings) -> Entry:
-    from metal_gpu import gpu_names
-    from metal_gpu.inventory_file import Entry
-
-    variables: dict[str, object] = {
-        "ansible_port": machine["port"] or settings.port,
-        "ansible_user": machine["user"] or settings.user,
-        "ansible_ssh_private_key_file": settings.key_file,
-        "ansible_ssh_common_args": settings.jump and f"-o ProxyJump={settings.jump}",
-    }
-    models = dict.fromkeys(gpu["model"] for gpu in machine["gpus"])
-    return Entry(
-        machine["host"],
-        machine["address"],
-        len(machine["gpus"]),
-        tuple(map(gpu_names.group, models)),
-        {key: value for key, value in variables.items() if value is not None},
-    )
-
-
-def _write(prepared: Prepared, *, yes: bool, show: bool, quiet: bool) -> None:
-    """Show the change of the inventory, ask if somebody must be asked, and write it."""
-    from metal_gpu import inventory_file
-    from metal_gpu.terminal import output
-
-    for notice in prepared.notices:
-        output.message(notice, "yellow")
-    if not prepared.is_changed:
-        if not quiet:
-            output.message(f"{prepared.path}: nothing to change")
-        return
-    if prepared.before is not None and show and not (quiet and yes):
-        output.console().print(prepared.diff, end="")
-    question = f"Write this to {prepared.path}?"
-    if prepared.before is not None and not yes and not typer.confirm(question, err=True):
-        output.message(f"{prepared.path}: not changed")
-        return
-    with _refusals():
-        inventory_file.save(prepared)
-    if not quiet:
-        output.message(f"{prepared.path}: written")
 
 
 def _print_document(
