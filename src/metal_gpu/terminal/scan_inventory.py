@@ -66,8 +66,7 @@ def _entry(machine: Machine, settings: Settings) -> Entry:
     variables: dict[str, object] = {
         "ansible_port": machine["port"] or settings.port,
         "ansible_user": machine["user"] or settings.user,
-        "ansible_ssh_private_key_file": settings.key_file
-        and str(Path(settings.key_file).absolute()),
+        "ansible_ssh_private_key_file": key,
         "ansible_ssh_common_args": settings.jump and f"-o ProxyJump={settings.jump}",
     }
     models = dict.fromkeys(gpu["model"] for gpu in machine["gpus"])
