@@ -114,17 +114,37 @@ def test_nothing_listens() -> None:
     assert (answer.state, answer.error) == (State.REFUSED, "Connection refused")
 
 
-def test_no_answer_to_a_connection() -> None:
-    """A full queue of connections drops further ones, as a firewall does."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as stack:
-        port = listener.getsockname()[1]
-        for _number in range(3):
+@contextmanager
+def _silence(addresses: list[str], port: int) -> Iterator[None]:
+    """Make addresses drop connections, as a firewall does: their queue of connections is full."""
+    with ExitStack() as stack:
+        for address in addresses:
+            stack.enter_context(socket.create_server((address, port), backlog=0))
             waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(("127.0.0.1", port))
-        answer = _ask_one(port, timeout_s=0.3)
-    assert answer.state in (State.SILENT, State.OTHER)
-    assert answer.error
+            waiting.connect((address, port))
+        yield
+
+
+def test_no_answer_to_a_connection() -> None:
+    with _server("127.0.0.1", 0) as port, _silence(["127.0.0.2"], port):
+        answer = _ask_one(port, "127.0.0.2", timeout_s=0.3)
+    assert (answer.state, answer.error) == (State.SILENT, "no answer within 0.3 s")
+
+
+def test_four_of_254_addresses_answer_and_the_others_are_silent() -> None:
+    members = [target.host for target in parse(["127.9.7.0/24"])]
+    ours = [members[number] for number in (0, 99, 180, 253)]
+    with ExitStack() as stack:
+        port = stack.enter_context(_server(ours[0], 0, b"SSH-2.0-OpenSSH_9.2p1\r\n"))
+        for address in ours[1:]:
+            stack.enter_context(_server(address, port, b"SSH-2.0-OpenSSH_9.2p1\r\n"))
+        stack.enter_context(_silence([one for one in members if one not in ours], port))
+        start = time.monotonic()
+        answers = ask(parse(["127.9.7.0/24"]), port=port)
+        elapsed_s = time.monotonic() - start
+    assert [one.target.host for one in answers if one.state is State.SSH] == ours
+    assert {one.state for one in answers} == {State.SSH, State.SILENT}
+    assert elapsed_s < 10
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "x" * 64 + ".example"])
