@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -23,8 +23,12 @@ from metal_gpu.top import Machine, needs_somebody, rank
 
 _UNKNOWN = "-"
 _WIDE = 110  # columns from which the model has room
-_BAR = 6
-_HOST_WIDTH = 20
+_PLAIN = 1000  # columns that no terminal has
+_BAR = 5
+_HOST_WIDTH = 18
+_ELLIPSIS = "…"
+
+Line = TypeVar("Line")
 
 
 class View(Protocol):
@@ -52,11 +56,9 @@ class Screen:
         )
 
     def show(self, machines: Sequence[Machine], cluster_error: str | None) -> None:
-        # The last line is the summary, and the first one the head of the table.
-        room = max(1, self._console.height - 3)
-        drawn = table(machines, self._console.width, room)
-        notes = [Text(cluster_error, "yellow", overflow="ellipsis")] if cluster_error else []
-        self._live.update(Group(drawn, *notes, summary(machines)), refresh=True)
+        self._live.update(
+            drawn(machines, cluster_error, self._console.width, self._console.height), refresh=True
+        )
 
     def __enter__(self) -> Screen:
         self._live.start(refresh=True)
@@ -84,10 +86,7 @@ class Lines:
             sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
         else:
             console = output.console()
-            console.print(table(machines, console.width, None))
-            console.print(summary(machines))
-            if cluster_error:
-                output.message(cluster_error, "yellow")
+            console.print(drawn(machines, cluster_error, console.width, None))
         sys.stdout.flush()
 
     def __enter__(self) -> Lines:
@@ -102,34 +101,56 @@ class Lines:
         pass
 
 
-def table(machines: Sequence[Machine], width: int, room: int | None) -> Table:
-    """Return the table, with no more rows than there is room for: the first ones matter most."""
-    is_wide = width >= _WIDE
-    is_plain = width > 1000  # no terminal
-    drawn = Table(box=None, pad_edge=False, header_style="bold", expand=not is_plain)
+def drawn(
+    machines: Sequence[Machine], cluster_error: str | None, width: int, height: int | None
+) -> Group:
+    """Return all lines: those about machines, a table of GPUs, and the summary.
+
+    Where they do not fit, the last ones are left out, which matter least.
+    """
+    notes = [*_notes(machines, cluster_error)]
+    rows = [*_rows(machines, is_wide=width >= _WIDE, is_plain=width > _PLAIN)]
+    if height is not None:
+        free = max(4, height - 3)  # without the head of the table, the summary and the cursor
+        notes = _fitting(notes, free - min(len(rows), free // 2), lambda: Text(_ELLIPSIS, "dim"))
+        rows = _fitting(rows, free - len(notes), lambda: [Text(_ELLIPSIS, "dim")])
+    parts = [_table(rows, width)] if rows else []
+    return Group(*notes, *parts, summary(machines))
+
+
+def _fitting(lines: list[Line], room: int, last: Callable[[], Line]) -> list[Line]:
+    return lines if len(lines) <= room else [*lines[: max(0, room - 1)], last()]
+
+
+def _notes(machines: Sequence[Machine], cluster_error: str | None) -> Iterator[Text]:
+    """Yield a line for each machine that does not answer, or has an error besides its GPUs."""
+    if cluster_error:
+        yield Text(cluster_error, "yellow", no_wrap=True, overflow="ellipsis")
+    for machine in machines:
+        if machine["error"] or not machine["gpus"]:
+            words = f"{machine['host']}: {machine['error'] or 'no GPU'}"
+            style = "red" if machine["error"] else "dim"
+            yield Text(words, style, no_wrap=True, overflow="ellipsis")
+
+
+def _table(rows: Iterable[list[Text]], width: int) -> Table:
+    is_plain = width > _PLAIN
+    drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", expand=not is_plain)
     drawn.add_column("host", no_wrap=True, max_width=None if is_plain else _HOST_WIDTH)
     drawn.add_column("GPU", no_wrap=True, justify="right")
-    if is_wide:
+    if width >= _WIDE:
         drawn.add_column("model", no_wrap=True)
-    for name in ("use", "memory", "°C", "W"):
-        drawn.add_column(name, no_wrap=True, justify="left" if name == "use" else "right")
+    drawn.add_column("use", no_wrap=True)
+    for name in ("memory", "°C", "W"):
+        drawn.add_column(name, no_wrap=True, justify="right")
     drawn.add_column("Xid, pods", no_wrap=True, overflow="ellipsis", ratio=None if is_plain else 1)
-    rows = list(_rows(machines, is_wide=is_wide, is_plain=is_plain))
-    hidden = 0 if room is None else len(rows) - room
-    for row in rows if hidden <= 0 else rows[: len(rows) - hidden - 1]:
+    for row in rows:
         drawn.add_row(*row)
-    if hidden > 0:
-        drawn.add_row(Text(f"… {hidden + 1} more lines", "dim"))
     return drawn
 
 
 def _rows(machines: Sequence[Machine], *, is_wide: bool, is_plain: bool) -> Iterator[list[Text]]:
-    blank = [Text()] * (6 if is_wide else 5)
     for machine in machines:
-        host = Text(machine["host"], "" if machine["answered"] else "red")
-        if machine["error"] or not machine["gpus"]:
-            words = machine["error"] or "no GPU"
-            yield [host, *blank, Text(words, "red" if machine["error"] else "dim")]
         for gpu in sorted(machine["gpus"], key=rank):
             cells = [Text(machine["host"]), Text(_show(gpu["index"]))]
             if is_wide:

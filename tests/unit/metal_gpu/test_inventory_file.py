@@ -94,7 +94,7 @@ def test_merge(tmp_path: Path) -> None:
     assert known["gpu-a"]["gpu_count"] == 4
     assert "ansible_user" not in known["gpu-a"]
     assert not prepare(path, [GPU_1, GPU_2]).is_changed
-    assert [one.name for one in tmp_path.iterdir()] == ["inventory.yml"]
+    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == ["inventory.yml"]
 
 
 def test_what_the_inventory_says_wins() -> None:

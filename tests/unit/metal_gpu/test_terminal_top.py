@@ -113,7 +113,7 @@ def test_screen_in_a_terminal(environment: dict[str, str]) -> None:
     lines = _CONTROL.sub("", shown.replace("\x1b[H", "\n")).split("\n")
     assert max(map(len, lines)) <= 80
     assert any("[GPU is lost]" in line for line in lines)
-    assert any("87% ━━━" in line for line in lines)
+    assert any("87% ━━" in line for line in lines)
 
 
 def _read_until(terminal: int, words: str) -> str:
