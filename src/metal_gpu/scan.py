@@ -9,6 +9,7 @@ is no Linux machine at all. `find` observes, and so does I/O.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from metal_gpu.nodes import Node
 
 Observe = Callable[[Sequence[Host]], Iterable["Node"]]
+
+
+_HOST_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_NO_NAMES = ("localhost", "localhost6", "all", "ungrouped")
 
 
 class Gpu(TypedDict):
@@ -131,16 +136,21 @@ def _described(machine: Machine, node: Node) -> Machine:
     return {
         **machine,
         "observed": True,
-        "hostname": observed["hostname"],
+        "hostname": _printable(observed["hostname"]),
         "boot_id": observed["boot_id"],
-        "system": observed["os"]["name"],
-        "kernel": observed["kernel"]["release"],
+        "system": _printable(observed["os"]["name"]),
+        "kernel": _printable(observed["kernel"]["release"]),
         "gpus": _gpus(observed),
         "driver": _driver(observed),
         "engine": _engine(observed),
         "kubelet": _kubelet(observed),
-        "node": observed["kubelet"]["joined_name"],
+        "node": _printable(observed["kubelet"]["joined_name"]),
     }
+
+
+def _printable(text: str | None) -> str | None:
+    """Return a text of a machine without what would control the terminal."""
+    return text and "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def _gpus(node: Observed) -> list[Gpu]:
@@ -228,8 +238,11 @@ def name_machines(machines: Sequence[Machine]) -> tuple[list[Machine], list[str]
 
 
 def _wish(machine: Machine) -> str:
-    """Return the name that a machine should have in an inventory."""
+    """Return the name that a machine should have in an inventory.
+
+    A machine chooses its host name. One with other characters could be a pattern for Ansible.
+    """
     short = (machine["hostname"] or "").partition(".")[0].lower()
-    found_by_address = is_address(machine["host"].partition("%")[0])
-    useless = short in ("", "localhost", "localhost6")
-    return machine["host"] if useless or not found_by_address else short
+    is_useful = _HOST_NAME.fullmatch(short) and short not in _NO_NAMES
+    found_by_address = is_address(machine["address"])
+    return short if is_useful and found_by_address else machine["host"]

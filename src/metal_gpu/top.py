@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
+from threading import Condition, Thread
 from typing import TypedDict
 
 from metal_gpu import gpu_use, parallel
@@ -42,7 +44,13 @@ class _Watched:
         self._session: Session | None = None
         self._pause_s = _FIRST_PAUSE_S
         self._not_before = 0.0
-        self._last: Machine = {"host": host.name, "error": None, "answered": False, "gpus": []}
+        self.nothing: Machine = {
+            "host": host.name,
+            "error": "no answer yet",
+            "answered": False,
+            "gpus": [],
+        }
+        self._last = self.nothing
 
     def ask(self) -> Machine:
         """Return what the GPUs do now, or why that is not known."""
@@ -54,7 +62,7 @@ class _Watched:
             self.close()
             self._not_before = time.monotonic() + self._pause_s
             self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
-            self._last = {**self._last, "error": str(error), "answered": False, "gpus": []}
+            self._last = {**self.nothing, "error": str(error)}
             return self._last
         self._pause_s = _FIRST_PAUSE_S
         return {"host": self.host.name, "error": use.error, "answered": True, "gpus": use.gpus}
@@ -73,31 +81,69 @@ class _Watched:
 
 
 class Top:
-    """A fleet that is watched. Leaving the context ends all connections."""
+    """A fleet that is watched. Leaving the context ends all connections.
+
+    One slow machine does not hold up the others: as long as it works on a question, it gets no
+    other one, and its last answer counts. The threads are daemons, so that a program ends at once.
+    """
 
     def __init__(
-        self, hosts: Sequence[Host], settings: Settings, connect: Connect | None = None
+        self,
+        hosts: Sequence[Host],
+        settings: Settings,
+        connect: Connect | None = None,
+        limit: int = parallel.LIMIT,
     ) -> None:
         from metal_gpu import ssh
 
         self._watched = [_Watched(host, settings, connect or ssh.connect) for host in hosts]
+        self._answers: dict[_Watched, Machine] = {}
+        self._busy: set[_Watched] = set()
+        self._changed = Condition()
+        self._questions: SimpleQueue[_Watched | None] = SimpleQueue()
+        self._threads = [Thread(target=self._work, daemon=True) for _host in hosts[:limit]]
+        for thread in self._threads:
+            thread.start()
 
     def __enter__(self) -> Top:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        for one in self._watched:
+        for _thread in self._threads:
+            self._questions.put(None)
+        with self._changed:
+            idle = [one for one in self._watched if one not in self._busy]
+        for one in idle:
             one.close()
 
-    def ask(self, pods: Mapping[str, str] | None = None) -> list[Machine]:
-        """Ask all hosts, and return what needs attention first. `pods` has their names by UID."""
-        machines: list[Machine] = []
-        for one, answer in parallel.each(self._watched, _Watched.ask):
-            if isinstance(answer, Exception):
-                words = f"{type(answer).__name__}: {answer}"
-                answer = {"host": one.host.name, "error": words, "answered": False, "gpus": []}
-            machines.append(named(answer, pods))
+    def ask(
+        self, pods: Mapping[str, str] | None = None, wait_s: float | None = None
+    ) -> list[Machine]:
+        """Ask all hosts, and return what needs attention first.
+
+        `pods` has their names by UID. After `wait_s`, the last answers of the other hosts count.
+        """
+        with self._changed:
+            for one in self._watched:
+                if one not in self._busy:
+                    self._busy.add(one)
+                    self._questions.put(one)
+            self._changed.wait_for(lambda: not self._busy, wait_s)
+            answers = [self._answers.get(one) or one.nothing for one in self._watched]
+        machines = [named(answer, pods) for answer in answers]
         return sorted(machines, key=lambda machine: (attention(machine), machine["host"]))
+
+    def _work(self) -> None:
+        while (one := self._questions.get()) is not None:
+            try:
+                answer = one.ask()
+            except Exception as error:  # one that nobody expected must not end the view
+                words = f"{type(error).__name__}: {error}"
+                answer = {"host": one.host.name, "error": words, "answered": False, "gpus": []}
+            with self._changed:
+                self._answers[one] = answer
+                self._busy.discard(one)
+                self._changed.notify_all()
 
 
 def named(machine: Machine, pods: Mapping[str, str] | None) -> Machine:

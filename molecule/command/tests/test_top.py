@@ -78,4 +78,4 @@ def test_a_lost_gpu_is_first(prepared: Any, metal_gpu: Any) -> None:
     assert head.split()[0] == "host"
     assert first.split()[0] == "gpu-1"
     assert "GPU is lost" in done.stdout
-    assert "need somebody" in done.stdout
+    assert "needs somebody" in done.stdout

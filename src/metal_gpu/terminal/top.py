@@ -127,7 +127,7 @@ def _watch(
     with Top(hosts, settings) as fleet, view:
         while True:
             start = time.monotonic()
-            machines = fleet.ask(pods.names() if pods else None)
+            machines = fleet.ask(pods.names() if pods else None, None if once else interval_s)
             view.show(machines, pods.error if pods else None)
             if once:
                 return _exit_code(machines)

@@ -25,7 +25,7 @@ _UNKNOWN = "-"
 _WIDE = 110  # columns from which the model has room
 _PLAIN = 1000  # columns that no terminal has
 _BAR = 5
-_HOST_WIDTH = 18
+_HOST_WIDTHS = (18, 40)
 _ELLIPSIS = "…"
 
 Line = TypeVar("Line")
@@ -136,7 +136,9 @@ def _notes(machines: Sequence[Machine], cluster_error: str | None) -> Iterator[T
 def _table(rows: Iterable[list[Text]], width: int) -> Table:
     is_plain = width > _PLAIN
     drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", expand=not is_plain)
-    drawn.add_column("host", no_wrap=True, max_width=None if is_plain else _HOST_WIDTH)
+    drawn.add_column(
+        "host", no_wrap=True, max_width=None if is_plain else _HOST_WIDTHS[width >= _WIDE]
+    )
     drawn.add_column("GPU", no_wrap=True, justify="right")
     if width >= _WIDE:
         drawn.add_column("model", no_wrap=True)
@@ -210,5 +212,5 @@ def summary(machines: Sequence[Machine]) -> Text:
     if silent:
         text.append(f"; {silent} without an answer", "red")
     if bad:
-        text.append(f"; {bad} GPUs need somebody", "red")
+        text.append(f"; {bad} GPU{'s need' if bad > 1 else ' needs'} somebody", "red")
     return text

@@ -165,6 +165,18 @@ def test_names_are_host_names_where_addresses_were_given() -> None:
     assert notices == []
 
 
+@pytest.mark.parametrize("hostname", ["all", "gpu-[1:9999]", "x{{ 1 }}", "a\x1b[31m", "-x", ""])
+def test_host_names_that_ansible_would_misread(hostname: str) -> None:
+    names, _notices = _named(("10.0.0.1", hostname, "a"))
+    assert names == ["10.0.0.1"]
+
+
+def test_texts_of_a_machine_do_not_control_the_terminal() -> None:
+    observed = _observation("virgin", os={"name": "Debian \x1b[2J"}, hostname="a\x07")
+    (machine,) = find([_reached("gpu-1")], _observer(gpu_1=observed))
+    assert (machine["system"], machine["hostname"]) == ("Debian ?[2J", "a?")
+
+
 def test_names_that_collide() -> None:
     names, notices = _named(("10.0.0.1", "debian", "a"), ("10.0.0.2", "debian", "b"))
     assert names == ["10.0.0.1", "10.0.0.2"]

@@ -15,6 +15,8 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +84,7 @@ def test_plain_lines_without_a_terminal(environment: dict[str, str]) -> None:
     assert good.split()[1] == "0"
     assert "12.1/16G" in good
     assert "2 GPUs on 1 of 1 machines" in end
-    assert "1 GPUs need somebody" in end
+    assert "1 GPU needs somebody" in end
 
 
 def test_unusable_arguments(environment: dict[str, str]) -> None:
@@ -91,22 +93,38 @@ def test_unusable_arguments(environment: dict[str, str]) -> None:
     assert "/no/such/file" in done.stderr
 
 
+@contextmanager
+def _terminal(
+    environment: dict[str, str], *words: str
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Run the command in a terminal of 80 columns. Yield it, and the other end of the terminal."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "metal_gpu", "top", *words],
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    try:
+        yield process, ours
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
 def test_screen_in_a_terminal(environment: dict[str, str]) -> None:
     """The view fits 80 columns. Ctrl-C ends it, and leaves the terminal as it was."""
-    process, terminal = pty.fork()
-    if process == 0:
-        os.execve(
-            sys.executable, [sys.executable, "-m", "metal_gpu", "top", "-n", "60"], environment
-        )
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    before = termios.tcgetattr(terminal)
-    shown = _read_until(terminal, "need somebody")
-    os.kill(process, signal.SIGINT)
-    shown += _read_to_the_end(terminal)
-    _pid, status = os.waitpid(process, 0)
-    assert os.waitstatus_to_exitcode(status) == exit_codes.INTERRUPTED, shown
-    assert termios.tcgetattr(terminal) == before
-    os.close(terminal)
+    with _terminal(environment, "-n", "60") as (process, terminal):
+        before = termios.tcgetattr(terminal)
+        shown = _read_until(terminal, "needs somebody")
+        process.send_signal(signal.SIGINT)
+        shown += _read_to_the_end(terminal)
+        assert process.wait() == exit_codes.INTERRUPTED, shown
+        assert termios.tcgetattr(terminal) == before
     assert shown.count("\x1b[?1049h") == shown.count("\x1b[?1049l") == 1
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
     # The view starts again at the upper left corner.
@@ -114,6 +132,13 @@ def test_screen_in_a_terminal(environment: dict[str, str]) -> None:
     assert max(map(len, lines)) <= 80
     assert any("[GPU is lost]" in line for line in lines)
     assert any("87% ━━" in line for line in lines)
+
+
+def test_no_colour(environment: dict[str, str]) -> None:
+    with _terminal({**environment, "NO_COLOR": "1"}, "--once") as (_process, terminal):
+        shown = _read_to_the_end(terminal)
+    assert "[GPU is lost]" in shown
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", shown)
 
 
 def _read_until(terminal: int, words: str) -> str:
@@ -135,18 +160,3 @@ def _read_to_the_end(terminal: int) -> str:
         if not part:
             return shown.decode(errors="replace")
         shown += part
-
-
-def test_no_colour(environment: dict[str, str]) -> None:
-    process, terminal = pty.fork()
-    if process == 0:
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "metal_gpu", "top", "--once"],
-            {**environment, "NO_COLOR": "1"},
-        )
-    shown = _read_to_the_end(terminal)
-    os.waitpid(process, 0)
-    os.close(terminal)
-    assert "[GPU is lost]" in shown
-    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", shown)

@@ -110,6 +110,31 @@ def test_a_host_that_does_not_answer_is_not_asked_at_once_again(programs: Path) 
     assert count.read_text() == asked
 
 
+def test_a_slow_host_does_not_hold_up_the_others(programs: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    hosts = [Host.this_machine("here")]
+    with Top(hosts, Settings()) as top:
+        first = top.ask()
+        _install(programs, "nvidia-smi", f"cat {pipe}")  # waits until somebody writes
+        assert top.ask(wait_s=0.2) == first
+        assert top.ask(wait_s=0.2) == first
+        _install(programs, "nvidia-smi", "exit 9")
+        pipe.write_text("")  # the question ends without a row
+        (machine,) = top.ask()
+        assert machine["gpus"] == []
+
+
+def test_a_host_that_has_never_answered(programs: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    _install(programs, "nvidia-smi", f"cat {pipe}")
+    with Top([Host.this_machine("here")], Settings()) as top:
+        (machine,) = top.ask(wait_s=0.1)
+        assert (machine["answered"], machine["error"]) == (False, "no answer yet")
+        pipe.write_text("")
+
+
 def _pod(name: str, uid: str, gpus: int) -> dict[str, Any]:
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     return {

@@ -80,7 +80,7 @@ def test_80_columns() -> None:
     assert "Xid 31 x3 invalid access" in lines[4]
     assert lines[5].split()[1:7] == ["0", "87%", "━━━━━", "70.6/80G", "64", "631/700"]
     assert "research/train-" in lines[5]
-    assert lines[6].endswith("1 without an answer; 1 GPUs need somebody")
+    assert lines[6].endswith("1 without an answer; 1 GPU needs somebody")
 
 
 def test_a_cluster_that_does_not_answer_is_a_line() -> None:
