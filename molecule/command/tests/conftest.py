@@ -82,13 +82,11 @@ def command(program: Path, laboratory: Any, tmp_path: Path) -> Command:
 
 
 @pytest.fixture(scope="session")
-def accounts(laboratory: Any) -> None:
-    """Users of gpu-1 besides the admin: each can log in with the admin's key or the password."""
+def accounts(laboratory: Any) -> str:
+    """Users of gpu-1 besides the admin. Each can log in with the admin's key or this password."""
     host = laboratory.host("gpu-1")
     for name in ("plain", "careful"):
-        host.check_output(
-            f"id {name} 2>/dev/null || useradd --create-home --shell /bin/bash {name}"
-        )
+        host.check_output(f"id {name} || useradd --create-home --shell /bin/bash {name}")
         host.check_output(f"echo '{name}:{PASSWORD}' | chpasswd")
         host.check_output(f"cp -r ~admin/.ssh ~{name}/ && chown -R {name}: ~{name}/.ssh")
     host.check_output("echo 'careful ALL=(ALL) ALL' > /etc/sudoers.d/careful")
@@ -97,6 +95,7 @@ def accounts(laboratory: Any) -> None:
         "echo 'PasswordAuthentication yes' > /etc/ssh/sshd_config.d/00-test.conf && "
         "systemctl reload ssh"
     )
+    return PASSWORD
 
 
 @pytest.fixture

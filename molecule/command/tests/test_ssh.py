@@ -9,8 +9,6 @@ import subprocess
 
 import pytest
 
-PASSWORD = "correct horse"  # as in conftest.py
-
 FOUND, NOT_ASKED = 1, 3
 
 
@@ -33,24 +31,22 @@ def test_agent(command, address, agent):
     assert examine(command, f"admin@{address}").codes(address) == ["LOGIN_REFUSED"]
 
 
-@pytest.mark.usefixtures("accounts")
-def test_password_of_login_and_sudo(command, address):
+def test_password_of_login_and_sudo(command, address, accounts):
     asked = (f"careful@{address}", "--ask-pass", "--ask-become-pass")
-    result = examine(command, *asked, stdin=f"{PASSWORD}\n{PASSWORD}\n")
+    result = examine(command, *asked, stdin=f"{accounts}\n{accounts}\n")
     assert result.hosts[address]["observed"], result
-    wrong = examine(command, *asked, stdin=f"wrong\n{PASSWORD}\n")
+    wrong = examine(command, *asked, stdin=f"wrong\n{accounts}\n")
     assert wrong.codes(address) == ["LOGIN_REFUSED"]
     assert wrong.code == NOT_ASKED
 
 
-@pytest.mark.usefixtures("accounts")
-def test_sudo_that_needs_a_password_or_refuses(command, address):
+def test_sudo_that_needs_a_password_or_refuses(command, address, accounts):
     key = ("--identity", command.key)
     result = examine(command, f"careful@{address}", *key)
     assert result.codes(address) == ["SUDO_REFUSED"]
     result = examine(command, f"careful@{address}", *key, "-K", stdin="wrong\n")
     assert "the password is wrong" in result.hosts[address]["findings"][0]["message"]
-    result = examine(command, f"plain@{address}", *key, "-K", stdin=f"{PASSWORD}\n")
+    result = examine(command, f"plain@{address}", *key, "-K", stdin=f"{accounts}\n")
     assert result.codes(address) == ["SUDO_REFUSED"]
 
 
