@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from jinja2 import StrictUndefined, TemplateError, Undefined
-from jinja2.nativetypes import NativeEnvironment
+from jinja2.nativetypes import NativeEnvironment, NativeTemplate
 from jinja2.sandbox import SandboxedEnvironment
 
 _DEEPEST = 20  # variables that name each other
@@ -37,7 +37,16 @@ def _join(parts: Iterable[object]) -> object:
 
 
 class _Environment(SandboxedEnvironment, NativeEnvironment):
+    """A sandbox, because an inventory may come from elsewhere."""
+
     concat = staticmethod(_join)  # type: ignore[assignment]
+
+
+class _Template(NativeTemplate):
+    environment_class = _Environment
+
+
+_Environment.template_class = _Template
 
 
 _environment = _Environment(undefined=StrictUndefined)

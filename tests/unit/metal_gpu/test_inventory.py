@@ -138,6 +138,9 @@ def test_what_ansible_cannot_parse(tmp_path):
         inventory.read(tmp_path / "hosts.yml")
 
 
+DOAS = "ansible_become_method is doas, and this program becomes root with sudo only"
+
+
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
@@ -149,9 +152,7 @@ def test_what_ansible_cannot_parse(tmp_path):
         ),
         (
             {"ansible_become_method": "doas"},
-            {
-                "obstacle": "ansible_become_method is doas, and this program becomes root with sudo only"
-            },
+            {"obstacle": DOAS},
         ),
         ({"ansible_ssh_common_args": "-o ProxyJump=a@b:22 -C"}, {"jump": "a@b:22", "options": {}}),
         (
