@@ -4,7 +4,7 @@
 """What a scan finds on the machines that it was given.
 
 What is returned of a machine has the same shape whether the machine was observed, could not be, or
-is no Linux machine at all. `find` observes, and so does I/O.
+is no Linux machine at all. Only `scan` does I/O, and `find` by what it is given.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import is_gpu
-from metal_gpu import gpu_names
+from metal_gpu import answering, gpu_names
 from metal_gpu.answering import Answer, State
 from metal_gpu.banners import other_system
 from metal_gpu.hosts import Host
-from metal_gpu.reach import Reached
-from metal_gpu.targets import is_address
+from metal_gpu.reach import Reached, reach
+from metal_gpu.ssh.settings import Settings
+from metal_gpu.targets import Target, is_address
 
 if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from metal_gpu.nodes import Node
 
 Observe = Callable[[Sequence[Host]], Iterable["Node"]]
+Step = Callable[[str, int], Callable[[], None]]
 
 
 _HOST_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
@@ -61,6 +63,34 @@ class Machine(TypedDict):
     node: str | None  # under which name the kubelet joined a cluster
     problem: str | None  # why it was not observed
     finding: dict[str, str] | None
+
+
+def scan(
+    targets: Sequence[Target],
+    settings: Settings,
+    *,
+    rate: float = answering.RATE,
+    timeout_s: float = answering.TIMEOUT_S,
+    step: Step = lambda _name, _total: lambda: None,
+) -> tuple[list[Machine], list[str]]:
+    """Return the machines of the targets, with names for an inventory, and what collides.
+
+    `metal_gpu.targets.parse` makes the targets. `step` starts a stage of so many parts, and
+    returns what is called after each part.
+
+    Raises metal_gpu.ssh.targets.ConfigInvalid.
+    """
+    from metal_gpu.fleet import Fleet
+
+    asked = step("ask for SSH", len(targets))
+    reached = reach(
+        targets, settings, rate=rate, timeout_s=timeout_s, heard=lambda _answer: asked()
+    )
+    observed = step("observe", sum(one.answer.state is State.SSH for one in reached))
+    machines = find(
+        reached, lambda hosts: Fleet(hosts, settings).observe(), lambda _machine: observed()
+    )
+    return name_machines(machines)
 
 
 def find(

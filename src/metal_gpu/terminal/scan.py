@@ -25,7 +25,6 @@ from metal_gpu.terminal.doctor import (
 )
 
 if TYPE_CHECKING:
-    from metal_gpu.answering import Answer
     from metal_gpu.inventory_file import Prepared
     from metal_gpu.scan import Machine
     from metal_gpu.ssh.settings import Settings
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("host", "GPUs", "driver", "system", "kernel", "engine", "kubelet", "cluster node")
 _NOTHING = "-"
+_LOGIN_S = 10.0  # a server may look up names first
 
 
 def scan(
@@ -53,7 +53,7 @@ def scan(
         float, typer.Option(help="Open at most this many connections in a second.", min=0.1)
     ] = 100.0,
     timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for a connection, and for a login.", min=0.1)
+        float, typer.Option(help="Seconds to wait for a connection; a login may take 10.", min=0.1)
     ] = 3.0,
     ask_pass: AskPass = False,
     ask_become_pass: AskBecomePass = False,
@@ -92,7 +92,7 @@ def scan(
         password=secret("SSH password: ", ask_pass),
         become_password=secret("sudo password: ", ask_become_pass),
         accept_new_host_keys=accept_new_host_keys,
-        timeout_s=max(timeout, 1.0),
+        timeout_s=max(timeout, _LOGIN_S),
     )
     chosen = _chosen(targets, max_addresses)
     scan_inventory.check(write, output, yes=yes)
@@ -131,32 +131,19 @@ def _found(
     chosen: list[Target], settings: Settings, rate: float, timeout_s: float
 ) -> tuple[list[Machine], list[str]]:
     """Ask the targets, and observe the machines among them."""
-    from metal_gpu import Fleet
     from metal_gpu import scan as scanning
-    from metal_gpu.reach import reach
     from metal_gpu.ssh.targets import ConfigInvalid
     from metal_gpu.terminal import output
     from metal_gpu.terminal.progress import Progress
 
-    with Progress() as progress:
-        step = progress.step("ask for SSH", len(chosen))
-
-        def heard(_answer: Answer) -> None:
-            step()
-
-        try:
-            reached = reach(chosen, settings, rate=rate, timeout_s=timeout_s, heard=heard)
-        except ConfigInvalid as error:
-            output.error(str(error))
-            raise typer.Exit(exit_codes.USAGE) from error
-        answering = [one for one in reached if one.answer.state == "ssh"]
-        observed = progress.step("observe", len(answering))
-        machines = scanning.find(
-            reached,
-            lambda hosts: Fleet.of(hosts, settings).observe(),
-            lambda _machine: observed(),
-        )
-    return scanning.name_machines(machines)
+    try:
+        with Progress() as progress:
+            return scanning.scan(
+                chosen, settings, rate=rate, timeout_s=timeout_s, step=progress.step
+            )
+    except ConfigInvalid as error:
+        output.error(str(error))
+        raise typer.Exit(exit_codes.USAGE) from error
 
 
 def _show(machines: list[Machine], notices: list[str], *, quiet: bool, asked: int) -> None:

@@ -37,7 +37,7 @@ def _code(*words: str, **options: Any) -> int:
 def _machine(host: str = "gpu-1", **changes: Any) -> Machine:
     target = Target(host, None, None, "argument 1")
     reached = Reached(Host(host, host), Answer(target, 22, State.SSH, "SSH-2.0-x"))
-    observed = {**yaml.safe_load(_VIRGIN.read_text()), **changes}
+    observed: Any = {**yaml.safe_load(_VIRGIN.read_text()), **changes}
     (machine,) = find([reached], lambda hosts: [Node(hosts[0], observed)])
     return machine
 
@@ -82,7 +82,7 @@ def test_exit_codes(machines: list[dict[str, Any]], notices: list[str], code: in
         Target("10.0.0.1", None, None, "argument 1", is_member=True),
         Target("gpu-1", None, None, "argument 2"),
     ]
-    found = [Machine(**{**_machine(), **changes}) for changes in machines]
+    found: Any = [{**_machine(), **changes} for changes in machines]
     assert command._exit_code(found, chosen, notices) == code
 
 
