@@ -38,7 +38,9 @@ def _unsafe(loader: yaml.SafeLoader, node: yaml.Node) -> object:
         return Unsafe(loader.construct_scalar(node))
     if isinstance(node, yaml.SequenceNode):
         return loader.construct_sequence(node, deep=True)
-    return loader.construct_mapping(node, deep=True)
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    return None
 
 
 _Loader.add_constructor("!unsafe", _unsafe)

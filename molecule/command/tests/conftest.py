@@ -70,7 +70,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [wheel] = (PROJECT / "dist").glob("metal_gpu-*.whl")
     folder = tmp_path_factory.mktemp("metal-gpu")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip: list[str | Path] = [
+        folder / "bin" / "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
     subprocess.run([*pip, wheel], check=True)
     assert not list(folder.glob("lib/*/site-packages/ansible")), "ansible-core came with the wheel"
     return folder / "bin" / "metal-gpu"
