@@ -28,13 +28,13 @@ def _listed(path: Path) -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_network_has_the_machines(laboratory: Any, metal_gpu: Any) -> None:
+def test_a_network_has_the_machines(laboratory: Any, command: Any) -> None:
     """The addresses around the nodes belong to the laboratory's own network."""
     addresses = sorted(laboratory.addresses.values(), key=ipaddress.ip_address)
     network = ipaddress.ip_network(f"{addresses[0]}/28", strict=False)
-    done = metal_gpu("scan", "--json", *_options(laboratory), str(network), *addresses)
-    assert done.returncode in (0, 3), done.stderr  # another container may answer SSH
-    machines = {one["address"]: one for one in json.loads(done.stdout)["machines"]}
+    done = command("scan", "--json", *_options(laboratory), str(network), *addresses)
+    assert done.code in (0, 3), done.err  # another container may answer SSH
+    machines = {one["address"]: one for one in json.loads(done.out)["machines"]}
     for name, address in laboratory.addresses.items():
         machine = machines[address]
         assert machine["observed"], machine
@@ -44,21 +44,21 @@ def test_a_network_has_the_machines(laboratory: Any, metal_gpu: Any) -> None:
         assert machine["kubelet"]
 
 
-def test_machines_that_do_not_answer_have_their_own_lines(laboratory: Any, metal_gpu: Any) -> None:
+def test_machines_that_do_not_answer_have_their_own_lines(laboratory: Any, command: Any) -> None:
     nobody = ("no-such-machine.invalid", f"{laboratory.addresses['gpu-1']}:1")
     good = laboratory.addresses["gpu-2"]
-    done = metal_gpu("scan", *_options(laboratory), *nobody, good)
-    assert done.returncode == 3
-    assert "no-such-machine.invalid: the name no-such-machine.invalid has no address" in done.stderr
-    assert "Connection refused" in done.stderr
-    assert "gpu-2" in done.stdout
+    done = command("scan", *_options(laboratory), *nobody, good)
+    assert done.code == 3
+    assert "no-such-machine.invalid: the name no-such-machine.invalid has no address" in done.err
+    assert "Connection refused" in done.err
+    assert "gpu-2" in done.out
 
 
-def test_the_inventory_is_one_for_ansible(laboratory: Any, metal_gpu: Any, tmp_path: Path) -> None:
+def test_the_inventory_is_one_for_ansible(laboratory: Any, command: Any, tmp_path: Path) -> None:
     path = tmp_path / "inventory.yml"
     words = ("scan", *_options(laboratory), *laboratory.addresses.values())
-    done = metal_gpu(*words, "--write", str(path))
-    assert done.returncode == 0, done.stderr
+    done = command(*words, "--write", str(path))
+    assert done.code == 0, done.err
     listed = _listed(path)
     assert listed["gpu_nodes"]["hosts"] == list(laboratory.addresses)
     for name, address in laboratory.addresses.items():
@@ -66,12 +66,12 @@ def test_the_inventory_is_one_for_ansible(laboratory: Any, metal_gpu: Any, tmp_p
         assert variables["gpu_count"] == laboratory.gpu_count[name]
         assert variables["ansible_host"] == address
     text = path.read_text()
-    again = metal_gpu(*words, "--write", str(path), "--yes")
-    assert again.returncode == 0, again.stderr
+    again = command(*words, "--write", str(path), "--yes")
+    assert again.code == 0, again.err
     assert path.read_text() == text
 
 
-def test_an_inventory_is_merged(laboratory: Any, metal_gpu: Any, tmp_path: Path) -> None:
+def test_an_inventory_is_merged(laboratory: Any, command: Any, tmp_path: Path) -> None:
     path = tmp_path / "inventory.yml"
     before = f"""\
 gpu_nodes:
@@ -82,17 +82,17 @@ gpu_nodes:
 """
     path.write_text(before)
     words = ("scan", *_options(laboratory), *laboratory.addresses.values())
-    done = metal_gpu(*words, "--write", str(path), "--yes")
-    assert done.returncode == 1
-    assert "old-name: gpu_count is 77 in the inventory" in done.stderr
-    assert "+    gpu-2:" in done.stdout
+    done = command(*words, "--write", str(path), "--yes")
+    assert done.code == 1
+    assert "old-name: gpu_count is 77 in the inventory" in done.err
+    assert "+    gpu-2:" in done.out
     assert path.read_text().startswith(before)
 
 
 @pytest.mark.parametrize("name", ["gpu-1", "gpu-2"])
-def test_top_shows_bare_machines(laboratory: Any, metal_gpu: Any, name: str) -> None:
+def test_top_shows_bare_machines(laboratory: Any, command: Any, name: str) -> None:
     address = laboratory.addresses[name]
-    done = metal_gpu("top", "--once", "--json", *_options(laboratory), address)
-    assert done.returncode == 1, done.stderr
-    (machine,) = json.loads(done.stdout)["machines"]
+    done = command("top", "--once", "--json", *_options(laboratory), address)
+    assert done.code == 1, done.err
+    (machine,) = json.loads(done.out)["machines"]
     assert (machine["answered"], machine["error"]) == (True, "nvidia-smi is not installed")

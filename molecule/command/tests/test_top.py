@@ -20,17 +20,17 @@ def prepared(laboratory: Any) -> Iterator[Any]:
     laboratory.lab("fault", "gpu-1", "restore")
 
 
-def _ask(laboratory: Any, metal_gpu: Any, *words: str) -> tuple[int, dict[str, Any]]:
+def _ask(laboratory: Any, command: Any, *words: str) -> tuple[int, dict[str, Any]]:
     inventory = ("--inventory", str(laboratory.inventory))
     kubeconfig = ("--kubeconfig", str(laboratory.folder / "kubeconfig"))
-    done = metal_gpu("top", "--once", "--json", *inventory, *kubeconfig, *words)
-    document = json.loads(done.stdout)
+    done = command("top", "--once", "--json", *inventory, *kubeconfig, *words)
+    document = json.loads(done.out)
     assert document["cluster_error"] is None
-    return done.returncode, {one["host"]: one for one in document["machines"]}
+    return done.code, {one["host"]: one for one in document["machines"]}
 
 
-def test_every_gpu_has_its_line(prepared: Any, metal_gpu: Any) -> None:
-    code, machines = _ask(prepared, metal_gpu)
+def test_every_gpu_has_its_line(prepared: Any, command: Any) -> None:
+    code, machines = _ask(prepared, command)
     assert code == 0, machines
     for name, count in prepared.gpu_count.items():
         gpus = machines[name]["gpus"]
@@ -42,7 +42,7 @@ def test_every_gpu_has_its_line(prepared: Any, metal_gpu: Any) -> None:
             assert gpu["power_w"] > 0
 
 
-def test_a_pod_is_at_its_gpu(prepared: Any, metal_gpu: Any) -> None:
+def test_a_pod_is_at_its_gpu(prepared: Any, command: Any) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -63,19 +63,19 @@ def test_a_pod_is_at_its_gpu(prepared: Any, metal_gpu: Any) -> None:
     prepared.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
     try:
         prepared.kubectl("wait", "--for=condition=Ready", "pod/train", "--timeout=120s")
-        _code, machines = _ask(prepared, metal_gpu, "gpu-1")
+        _code, machines = _ask(prepared, command, "gpu-1")
         pods = [one["pod"] for gpu in machines["gpu-1"]["gpus"] for one in gpu["pods"]]
         assert pods == ["default/train"]
     finally:
         prepared.kubectl("delete", "pod", "train", "--grace-period=0", "--force")
 
 
-def test_a_lost_gpu_is_first(prepared: Any, metal_gpu: Any) -> None:
+def test_a_lost_gpu_is_first(prepared: Any, command: Any) -> None:
     prepared.lab("fault", "gpu-1", "gpu-lost", "2")
-    done = metal_gpu("top", "--once", "--inventory", str(prepared.inventory))
-    assert done.returncode == 1
-    head, first, *_others = done.stdout.splitlines()
+    done = command("top", "--once", "--inventory", str(prepared.inventory))
+    assert done.code == 1
+    head, first, *_others = done.out.splitlines()
     assert head.split()[0] == "host"
     assert first.split()[0] == "gpu-1"
-    assert "GPU is lost" in done.stdout
-    assert "needs somebody" in done.stdout
+    assert "GPU is lost" in done.out
+    assert "needs somebody" in done.out
