@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 LAB ?= default
 SCENARIO ?= default
 # Scenarios that only `make test-full` runs.
-SLOW_SCENARIOS ?= air_gap containerd crio debian_driver distributions docker_hosts driver fabric faults kernels redhat ubuntu
+SLOW_SCENARIOS ?= air_gap command containerd crio debian_driver distributions docker_hosts driver fabric faults kernels redhat ubuntu
 ALL_SCENARIOS := $(patsubst molecule/%/molecule.yml,%,$(wildcard molecule/*/molecule.yml))
 SCENARIOS := $(filter-out $(SLOW_SCENARIOS),$(ALL_SCENARIOS))
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import yaml
 
 from metal_gpu.inventory import Content, InventoryError
+from metal_gpu.templates import Unsafe
 
 _ANSIBLE = "only Ansible reads this: run `pip install 'metal-gpu[ansible]'`"
 _SECTIONS = ("hosts", "vars", "children")
@@ -32,7 +33,17 @@ class _Loader(yaml.SafeLoader):
     """YAML with the tag that keeps Ansible from rendering a text."""
 
 
-_Loader.add_constructor("!unsafe", lambda loader, node: loader.construct_object(_plain(node)))
+def _unsafe(loader: yaml.SafeLoader, node: yaml.Node) -> object:
+    if isinstance(node, yaml.ScalarNode):
+        return Unsafe(loader.construct_scalar(node))
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    return None
+
+
+_Loader.add_constructor("!unsafe", _unsafe)
 
 
 @dataclass
@@ -101,12 +112,6 @@ def _value(path: Path, loader: _Loader, node: yaml.Node) -> object:
         raise InventoryError(f"{path}{line}: {error.problem}; {_ANSIBLE}") from error
     except ValueError as error:  # such as a date that does not exist
         raise InventoryError(f"{_place(path, node)}: {error}") from error
-
-
-def _plain(node: yaml.Node) -> yaml.Node:
-    tags = {yaml.ScalarNode: "str", yaml.SequenceNode: "seq", yaml.MappingNode: "map"}
-    node.tag = f"tag:yaml.org,2002:{tags[type(node)]}"
-    return node
 
 
 def _pairs(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -69,7 +69,6 @@ class Node:
     host: Host
     observed: Observed | None  # what metal.gpu.node_info returns as gpu_node
     unobserved: Finding | None = None  # why there is no observation
-    _plans: dict[str, Plan] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -81,9 +80,16 @@ class Node:
         The variables of the host count as well. A node that was not observed has no steps, and the
         reason as its refusal.
         """
+        return self._plan(desired) if desired else self._default_plan
+
+    @cached_property
+    def _default_plan(self) -> Plan:
+        return self._plan({})
+
+    def _plan(self, desired: Mapping[str, object]) -> Plan:
         if self.observed is None:
             return Plan({}, [self.unobserved] if self.unobserved else [], [])
-        available = {**_defaults(), **self.host.variables, **(desired or {})}
+        available = {**_defaults(), **self.host.variables, **desired}
         rendered = Variables(available)
         shared, problems = _shared(self.name, rendered)
         plans: dict[str, PlanResult] = {}

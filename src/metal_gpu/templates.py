@@ -11,11 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from jinja2 import StrictUndefined, TemplateError
-from jinja2.nativetypes import NativeEnvironment
+from jinja2 import StrictUndefined, TemplateError, Undefined
+from jinja2.nativetypes import NativeEnvironment, NativeTemplate
 from jinja2.sandbox import SandboxedEnvironment
 
 _DEEPEST = 20  # variables that name each other
+
+
+class Unsafe(str):
+    """A text that is no template, whatever it contains: `!unsafe` in YAML."""
+
+    __slots__ = ()
 
 
 class NotRendered(Exception):
@@ -25,11 +31,22 @@ class NotRendered(Exception):
 def _join(parts: Iterable[object]) -> object:
     """Return the value of a template: of a single expression as it is, as Ansible does."""
     values = [*parts]
-    return values[0] if len(values) == 1 else "".join(map(str, values))
+    if len(values) == 1 and not isinstance(values[0], Undefined):
+        return values[0]
+    return "".join(map(str, values))  # of an undefined variable, this is the error
 
 
 class _Environment(SandboxedEnvironment, NativeEnvironment):
+    """A sandbox, because an inventory may come from elsewhere."""
+
     concat = staticmethod(_join)  # type: ignore[assignment]
+
+
+class _Template(NativeTemplate):
+    environment_class = _Environment
+
+
+_Environment.template_class = _Template
 
 
 _environment = _Environment(undefined=StrictUndefined)
@@ -52,6 +69,8 @@ class Variables:
     def _render(self, value: object, depth: int) -> object:
         if depth > _DEEPEST:
             raise TemplateError("variables name each other in a circle")
+        if isinstance(value, Unsafe):
+            return str(value)
         if isinstance(value, str) and ("{{" in value or "{%" in value):
             template = _environment.from_string(value)
             return template.render(_Lazy(self, depth + 1).named(value))

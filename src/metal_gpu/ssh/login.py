@@ -85,7 +85,7 @@ def _load(path: Path, tried: list[str], *, is_named: bool) -> paramiko.PKey | No
         return None
     try:
         return paramiko.PKey.from_path(path)
-    except paramiko.PasswordRequiredException:
+    except (paramiko.PasswordRequiredException, TypeError):  # that of cryptography
         tried.append(f"the key {path} needs a passphrase (`ssh-add` loads it)")
     except Exception as error:  # its kinds differ by format
         reason = "it is a public key" if path.suffix == ".pub" else str(error) or type(error)

@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from metal_gpu.terminal import doctor, exit_codes
+from metal_gpu.terminal import doctor, exit_codes, scan, top
 
 app = typer.Typer(
     name="metal-gpu",
@@ -38,6 +38,8 @@ def _commands(
 
 
 app.command()(doctor.doctor)
+app.command()(scan.scan)
+app.command()(top.top)
 
 
 def main() -> None:

@@ -50,10 +50,12 @@ def test_noise_around_the_answer_does_not_matter(answered):
 
 
 def test_nothing_is_left_and_no_module_of_the_directory_counts(tmp_path):
-    (tmp_path / "json.py").write_text("raise SystemExit('of the directory')")
-    found = run(node_program.command(sys.executable), program(), tmp_path, PYTHONPATH=str(tmp_path))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "json.py").write_text("raise SystemExit('of the directory')")
+    found = run(node_program.command(sys.executable), program(), folder, PYTHONPATH=str(folder))
     assert node_program.read(found.stdout, found.stderr)
-    assert [path.name for path in tmp_path.iterdir()] == ["json.py"]
+    assert [path.name for path in folder.iterdir()] == ["json.py"]
 
 
 def test_head_is_old_python_too():
@@ -93,7 +95,7 @@ def test_no_python(tmp_path):
     (tmp_path / "cat").symlink_to("/bin/cat")
     found = run(node_program.command(), program(), PATH=str(tmp_path))
     if b"libexec" not in found.stdout:  # Red Hat's platform-python is not in the PATH
-        with pytest.raises(PythonMissing, match="^no Python$"):
+        with pytest.raises(PythonMissing, match=r"^no Python$"):
             node_program.read(found.stdout, found.stderr)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+PLUGINS = "ansible_collections.metal.gpu.plugins"
+HEAVY = {"paramiko", "yaml", "kubernetes", "jinja2", "cryptography", "ansible_collections"}
 BLOCKED = """
 import sys
 sys.path[:0] = [{src!r}, {tree!r}]
@@ -36,10 +38,10 @@ def run(code):
 @pytest.mark.parametrize(
     "code",
     [
-        "from ansible_collections.metal.gpu.plugins.plugin_utils.components import observation, planning",
-        "from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile",
-        "from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet",
-        "from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_settings",
+        f"from {PLUGINS}.plugin_utils.components import observation, planning",
+        f"from {PLUGINS}.module_utils.verdict import reconcile",
+        f"from {PLUGINS}.plugin_utils.verdict import fleet",
+        f"from {PLUGINS}.module_utils.cluster import kube_settings",
         "import metal_gpu.verdicts, metal_gpu.ssh.connection, metal_gpu.inventory_yaml",
     ],
 )
@@ -59,9 +61,5 @@ def test_this_machine_is_observed_and_planned():
 
 
 def test_help_loads_nothing_heavy():
-    result = run(
-        "import metal_gpu.terminal.main\n"
-        "heavy = {'paramiko', 'yaml', 'kubernetes', 'jinja2', 'cryptography', 'ansible_collections'}\n"
-        "print(sorted(heavy & sys.modules.keys()))"
-    )
+    result = run(f"import metal_gpu.terminal.main\nprint(sorted({HEAVY!r} & sys.modules.keys()))")
     assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr

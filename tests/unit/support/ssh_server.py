@@ -23,6 +23,8 @@ import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
+_REPLY_S = 0.02
+
 
 @dataclass
 class Machine:
@@ -86,7 +88,8 @@ class _Interface(paramiko.ServerInterface):
         if not self.machine.runs_commands:
             return False
         self.machine.commands.append(command.decode())
-        threading.Thread(target=self._run, args=(channel, command), daemon=True).start()
+        # paramiko sends its reply when this function returns, and says so nowhere.
+        threading.Timer(_REPLY_S, self._run, (channel, command)).start()
         return True
 
     def _run(self, channel, command):

@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe import program_files
 from ansible_collections.metal.gpu.plugins.modules import node_info
 from ansible_collections.metal.gpu.tests.unit.support.module_args import patch_module_args
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
@@ -122,4 +123,4 @@ def test_programs_are_found_outside_of_the_path(monkeypatch):
     """Which is sudo's, and short on some systems."""
     monkeypatch.setenv("PATH", "/nowhere")
     assert node_info.find_program("sh") in ("/usr/bin/sh", "/bin/sh")
-    assert {"/usr/local/bin", "/opt/bin"} <= {*node_info.DIRECTORIES}
+    assert {"/usr/local/bin", "/opt/bin"} <= {*program_files.DIRECTORIES}

@@ -1,0 +1,273 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Write the machines of a scan into a YAML inventory for Ansible.
+
+A new file has only them. An existing one is merged: its text is edited by position, so comments,
+order and values stay. What it already says of a machine wins, and a difference is a notice.
+Only `prepare` and `save` do I/O, and only `save` changes anything.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit as documents
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import yaml as document_yaml
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
+    DocumentError,
+    Malformed,
+)
+from metal_gpu.inventory_groups import Groups, NotAnInventory
+from metal_gpu.replace_file import replace
+
+GROUP = "gpu_nodes"
+_VAULT = "$ANSIBLE_VAULT;"
+_SSH_PORT = 22
+# What the hosts of a new file may have in common.
+_SHARED = ("ansible_user", "ansible_ssh_private_key_file", "ansible_ssh_common_args")
+_HEAD = """\
+---
+# Machines with NVIDIA GPUs, found by `metal-gpu scan`. Prepare and prove them:
+#   metal-gpu site -i {path}
+#   ansible-playbook -i {path} metal.gpu.site
+"""
+_HINTS = """\
+    # The cluster that the machines belong to:
+    # metal_gpu_kubeconfig: ~/.kube/config
+"""
+
+
+class InventoryRefused(ValueError):
+    """The file cannot be merged; the message has file and line. It is unchanged."""
+
+
+class Entry(NamedTuple):
+    """A machine of the inventory."""
+
+    name: str
+    address: str
+    gpu_count: int
+    groups: tuple[str, ...]  # one for each model
+    variables: Mapping[str, object]  # of its connection, besides the address
+
+    @property
+    def port(self) -> object:
+        return self.variables.get("ansible_port", _SSH_PORT)
+
+
+class Prepared(NamedTuple):
+    """What `save` would write."""
+
+    path: Path
+    before: str | None  # None: a new file
+    after: str
+    notices: tuple[str, ...]
+
+    @property
+    def is_changed(self) -> bool:
+        return self.before != self.after
+
+    @property
+    def diff(self) -> str:
+        """Return the change as a unified diff; empty without a change."""
+        old = "" if self.before is None else self.before
+        source = "/dev/null" if self.before is None else str(self.path)
+        lines = difflib.unified_diff(
+            old.splitlines(keepends=True),
+            self.after.splitlines(keepends=True),
+            source,
+            str(self.path),
+        )
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+            for line in lines
+        )
+
+
+def prepare(path: Path, entries: Sequence[Entry], source: Path | None = None) -> Prepared:
+    """Return the file as it would be: new, or the source merged. Raises InventoryRefused.
+
+    The source is the file itself, unless another file is to have the result.
+    """
+    before = _read(source or path)
+    if before is None:
+        return Prepared(path, None, _new(path, entries), ())
+    after, notices = merge(str(source or path), before, entries)
+    return Prepared(path, None if source else before, after, tuple(notices))
+
+
+def save(prepared: Prepared) -> None:
+    """Write the file, if it is still as it was. Raises InventoryRefused."""
+    if not prepared.is_changed:
+        return
+    if _read(prepared.path) != prepared.before:
+        raise InventoryRefused(
+            f"{prepared.path}: the file has changed since it was read. Run the scan again"
+        )
+    try:
+        replace(prepared.path, prepared.after)
+    except OSError as error:
+        raise InventoryRefused(f"cannot write {prepared.path}: {error.strerror}") from error
+
+
+def _read(path: Path) -> str | None:
+    """Return the text of an inventory; None if there is no file."""
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise InventoryRefused(
+                f"{path} is a folder. Name a YAML file in it, such as {path / 'scan.yml'}"
+            )
+        if not stat.S_ISREG(status.st_mode):
+            raise InventoryRefused(f"{path} is not a regular file")
+        content = path.read_bytes()
+    except FileNotFoundError:
+        if path.is_symlink() or not path.parent.is_dir():
+            raise InventoryRefused(f"cannot write {path}: its folder does not exist") from None
+        return None
+    except OSError as error:
+        raise InventoryRefused(f"cannot read {path}: {error.strerror}") from error
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InventoryRefused(f"{path}, line {line}: the text is not UTF-8") from error
+    if text.startswith(_VAULT):
+        raise InventoryRefused(
+            f"{path}, line 1: the file is encrypted with Ansible Vault. Keep the secrets in "
+            "another file, such as group_vars, or name another file with --output"
+        )
+    if text.startswith("#!"):
+        raise InventoryRefused(
+            f"{path}, line 1: the file is a program that prints an inventory. Name another file"
+        )
+    return text
+
+
+def _new(path: Path, entries: Sequence[Entry]) -> str:
+    """Return the text of a new inventory."""
+    rows = [dict(one.variables) for one in entries]
+    shared = {
+        name: rows[0][name]
+        for name in _SHARED
+        if rows and name in rows[0] and all(row.get(name) == rows[0][name] for row in rows)
+    }
+    hosts = {}
+    for entry, row in zip(entries, rows, strict=True):
+        own = {name: value for name, value in row.items() if name not in shared}
+        hosts[entry.name] = {**_address(entry), **own, "gpu_count": entry.gpu_count}
+    content: dict[str, object] = {
+        GROUP: {"hosts": hosts, "vars": {**shared, "ansible_pipelining": True}}
+    }
+    for entry in entries:
+        for group in entry.groups:
+            table = content.setdefault(group, {"hosts": {}})
+            assert isinstance(table, dict)
+            table["hosts"][entry.name] = {}
+    body = document_yaml.edit("", content)
+    shown = str(path) if " " not in str(path) else f"'{path}'"
+    head = _HEAD.replace("{path}", shown)
+    marker = "    ansible_pipelining: true\n"
+    return head + body.replace(marker, marker + _HINTS, 1)
+
+
+def _address(entry: Entry) -> dict[str, object]:
+    return {} if entry.address == entry.name else {"ansible_host": entry.address}
+
+
+def merge(name: str, text: str, entries: Sequence[Entry]) -> tuple[str, list[str]]:
+    """Return the text of an inventory with the machines added, and notices about differences.
+
+    Raises InventoryRefused, with file and line.
+    """
+    try:
+        reading = documents.read(text, "yaml")
+    except Malformed as error:
+        raise InventoryRefused(
+            f"{name}, {error}. Only inventories in YAML can be merged; --output writes another file"
+        ) from error
+    if reading.obstacle:
+        raise InventoryRefused(f"{name}, {reading.obstacle}")
+    content = copy.deepcopy(reading.content)
+    notices: list[str] = []
+    try:
+        for entry in entries:
+            _add(content, entry, notices)
+        if content == reading.content:
+            return text, notices
+        return documents.render(text, "yaml", content), notices
+    except NotAnInventory as error:
+        raise InventoryRefused(f"{name}: this is no YAML inventory: {error}") from error
+    except DocumentError as error:
+        raise InventoryRefused(f"{name}: cannot be edited: {error}") from error
+
+
+def _add(content: dict[str, object], entry: Entry, notices: list[str]) -> None:
+    """Add a machine to the content of an inventory."""
+    groups = Groups(content)
+    name, is_known = _find(groups, entry, notices)
+    base = _base(groups)
+    place = next(iter(groups.places(name, GROUP)), None)
+    if place is None:
+        place = (*(groups.path(GROUP) or (*base, GROUP)), "hosts", name)
+    known = groups.variables(name)
+    new = {} if is_known else {**_address(entry), **entry.variables}
+    if known.get("gpu_count") is None:
+        new["gpu_count"] = entry.gpu_count
+    elif str(known["gpu_count"]) != str(entry.gpu_count):
+        notices.append(
+            f"{name}: gpu_count is {known['gpu_count']} in the inventory, and the machine has "
+            f"{entry.gpu_count} GPUs; the inventory is kept"
+        )
+    table = _table_at(content, place)
+    table.update({key: value for key, value in new.items() if key not in table})
+    for group in entry.groups:
+        if not groups.places(name, group):
+            _table_at(content, (*(groups.path(group) or (*base, group)), "hosts", name))
+
+
+def _find(groups: Groups, entry: Entry, notices: list[str]) -> tuple[str, bool]:
+    """Return the name of a machine in the inventory, and whether it is there."""
+    for host in groups.hosts():
+        variables = groups.variables(host)
+        address = variables.get("ansible_host", host)
+        port = variables.get("ansible_port", _SSH_PORT)
+        if address == entry.address and str(port) == str(entry.port):
+            return host, True
+    if entry.name not in groups.hosts():
+        return entry.name, False
+    there = groups.variables(entry.name).get("ansible_host")
+    if there is None or entry.name == entry.address:
+        return entry.name, True
+    notices.append(
+        f"the name {entry.name} collides: the inventory has it for {there}, and "
+        f"{entry.address} has this host name; it is added as {entry.address}"
+    )
+    return entry.address, entry.address in groups.hosts()
+
+
+def _base(groups: Groups) -> tuple[str, ...]:
+    """Return where new groups belong: beside the group of GPU nodes, or below `all`."""
+    path = groups.path(GROUP)
+    if path:
+        return path[:-1]
+    tops = {one.path[0] for one in groups.definitions}
+    return ("all", "children") if tops == {"all"} else ()
+
+
+def _table_at(content: dict[str, object], path: Sequence[str]) -> dict[str, object]:
+    """Return the table at a path; missing ones are created."""
+    table = content
+    for key in path:
+        inner = table.get(key)
+        if not isinstance(inner, dict):
+            inner = {}
+            table[key] = inner
+        table = inner
+    return table

@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Reach the targets of a scan: by the words of the command, and as ~/.ssh/config says.
+
+A target behind a jump host is not asked whether it has an SSH server, because only the jump host
+can connect to it: it counts as one that has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from metal_gpu import answering
+from metal_gpu.answering import Answer, State
+from metal_gpu.hosts import Host
+from metal_gpu.ssh.settings import Settings
+from metal_gpu.targets import Target
+
+
+class Reached(NamedTuple):
+    """A target, how to log in to it, and what it answered."""
+
+    host: Host
+    answer: Answer
+
+
+def reach(
+    targets: Sequence[Target],
+    settings: Settings,
+    *,
+    rate: float = answering.RATE,
+    timeout_s: float = answering.TIMEOUT_S,
+    heard: Callable[[Answer], None] = lambda _answer: None,
+) -> list[Reached]:
+    """Ask the targets whether they have an SSH server; the order is that of the targets.
+
+    Raises metal_gpu.ssh.targets.ConfigInvalid.
+    """
+    from metal_gpu.ssh.targets import resolve
+
+    hosts = _hosts(targets)
+    found: dict[int, Answer] = {}
+    direct: list[tuple[int, Target]] = []
+    for number, (target, host) in enumerate(zip(targets, hosts, strict=True)):
+        way = resolve(host, settings)
+        if way.jumps or way.proxy_command:
+            found[number] = Answer(target, way.port, State.SSH)
+            heard(found[number])
+        else:
+            direct.append((number, target._replace(host=way.address, port=way.port)))
+    answers = answering.ask(
+        [target for _number, target in direct], rate=rate, timeout_s=timeout_s, heard=heard
+    )
+    for (number, _target), answer in zip(direct, answers, strict=True):
+        found[number] = answer._replace(target=targets[number])
+    return [Reached(host, found[number]) for number, host in enumerate(hosts)]
+
+
+def _hosts(targets: Sequence[Target]) -> list[Host]:
+    """Return a host for each target; one that is named with two ports has two names."""
+    times = Counter(target.host.lower() for target in targets)
+    return [
+        Host(
+            name=f"{target.host}-{target.port}"
+            if times[target.host.lower()] > 1 and target.port
+            else target.host,
+            address=target.host,
+            port=target.port,
+            user=target.user,
+        )
+        for target in targets
+    ]

@@ -1,0 +1,208 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`metal-gpu scan`: find machines with GPUs, and write them into an inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from metal_gpu.terminal import exit_codes
+from metal_gpu.terminal.doctor import (
+    AcceptKeys,
+    AsJson,
+    AskBecomePass,
+    AskPass,
+    Identity,
+    Jump,
+    Port,
+    Quiet,
+    User,
+)
+
+if TYPE_CHECKING:
+    from metal_gpu.inventory_file import Prepared
+    from metal_gpu.scan import Machine
+    from metal_gpu.ssh.settings import Settings
+    from metal_gpu.targets import Target
+
+_COLUMNS = ("host", "GPUs", "driver", "system", "kernel", "engine", "kubelet", "cluster node")
+_NOTHING = "-"
+_LOGIN_S = 10.0  # a server may look up names first
+
+
+def scan(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TARGET...",
+            help="`10.0.0.0/24`, `host-[1-40]`, `[USER@]HOST[:PORT]`, `[2001:db8::]/120`, or "
+            "`@hosts.txt` with one of these in each line.",
+            show_default=False,
+        ),
+    ],
+    port: Port = None,
+    user: User = None,
+    identity: Identity = None,
+    jump: Jump = None,
+    rate: Annotated[
+        float, typer.Option(help="Open at most this many connections in a second.", min=0.1)
+    ] = 100.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for a connection; a login may take 10.", min=0.1)
+    ] = 3.0,
+    ask_pass: AskPass = False,
+    ask_become_pass: AskBecomePass = False,
+    accept_new_host_keys: AcceptKeys = False,
+    write: Annotated[
+        Path | None,
+        typer.Option(help="Write the machines with GPUs into this inventory, or merge them."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Write the merged inventory here, and leave that of --write as it is."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Merge without a question.")] = False,
+    max_addresses: Annotated[int, typer.Option(help="Permit so many addresses.", min=1)] = 4096,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find machines that answer SSH, look for NVIDIA GPUs, and write an inventory.
+
+    Only the targets are asked, and only on port 22 or the one given. Nothing changes on a machine.
+
+    Exit codes: 0: every machine was observed. 1: something collides with the inventory.
+    2: an argument or a file cannot be used. 3: a machine that is named, or that answers SSH, could
+    not be observed.
+
+    Example: `metal-gpu scan 10.0.0.0/24 --user admin --write inventory.yml`
+    """
+    from metal_gpu.ssh.settings import Settings
+    from metal_gpu.terminal import scan_inventory
+
+    settings = Settings(
+        user=user,
+        port=port,
+        key_file=str(identity) if identity else None,
+        jump=jump,
+        password=secret("SSH password: ", ask_pass),
+        become_password=secret("sudo password: ", ask_become_pass),
+        accept_new_host_keys=accept_new_host_keys,
+        timeout_s=max(timeout, _LOGIN_S),
+    )
+    chosen = _chosen(targets, max_addresses)
+    scan_inventory.check(write, output, yes=yes)
+    machines, notices = _found(chosen, settings, rate, timeout)
+    if not as_json:
+        _show(machines, notices, quiet=quiet, asked=len(chosen))
+    prepared = scan_inventory.prepared(write, output, machines, settings)
+    notices = [*notices, *(prepared.notices if prepared else ())]
+    if as_json:
+        _print_document(chosen, machines, notices, prepared)
+    if prepared:
+        asks = not yes and output is None
+        scan_inventory.write(prepared, asks=asks, show=not as_json, quiet=quiet)
+    raise typer.Exit(_exit_code(machines, chosen, notices))
+
+
+def secret(prompt: str, wanted: bool) -> str | None:
+    import getpass
+
+    return getpass.getpass(prompt) if wanted else None
+
+
+def _chosen(words: Sequence[str], limit: int) -> list[Target]:
+    from metal_gpu import targets
+    from metal_gpu.terminal import output
+
+    try:
+        return targets.parse(words, limit)
+    except targets.TargetsInvalid as error:
+        for problem in error.problems:
+            output.error(problem)
+        raise typer.Exit(exit_codes.USAGE) from error
+
+
+def _found(
+    chosen: list[Target], settings: Settings, rate: float, timeout_s: float
+) -> tuple[list[Machine], list[str]]:
+    """Ask the targets, and observe the machines among them."""
+    from metal_gpu import scan as scanning
+    from metal_gpu.ssh.targets import ConfigInvalid
+    from metal_gpu.terminal import output
+    from metal_gpu.terminal.progress import Progress
+
+    try:
+        with Progress() as progress:
+            return scanning.scan(
+                chosen, settings, rate=rate, timeout_s=timeout_s, step=progress.step
+            )
+    except ConfigInvalid as error:
+        output.error(str(error))
+        raise typer.Exit(exit_codes.USAGE) from error
+
+
+def _show(machines: list[Machine], notices: list[str], *, quiet: bool, asked: int) -> None:
+    """Print the table, the addresses of the GPUs, and what was not observed."""
+    from metal_gpu.terminal import output
+
+    seen = [one for one in machines if one["observed"]]
+    if not quiet:
+        if seen:
+            output.print_table(_COLUMNS, map(_row, seen))
+        for machine in seen:
+            for model in dict.fromkeys(gpu["model"] for gpu in machine["gpus"]):
+                places = [gpu["address"] for gpu in machine["gpus"] if gpu["model"] == model]
+                output.print_line(f"{machine['host']}: {model}: {', '.join(places)}")
+        gpus = sum(len(one["gpus"]) for one in seen)
+        output.print_line(f"{asked} addresses asked, {len(seen)} machines observed, {gpus} GPUs")
+    for machine in machines:
+        if machine["problem"]:
+            output.message(f"{machine['host']}: {machine['problem']}", "yellow")
+            if machine["finding"]:
+                output.message(f"    remedy: {machine['finding'].get('remedy', '')}")
+    for notice in notices:
+        output.message(notice, "yellow")
+
+
+def _row(machine: Machine) -> list[str]:
+    models = [gpu["model"] for gpu in machine["gpus"]]
+    gpus = ", ".join(f"{models.count(one)} {one}" for one in dict.fromkeys(models))
+    cells = (machine["driver"], machine["system"], machine["kernel"], machine["engine"])
+    more = (machine["kubelet"], machine["node"])
+    return [machine["host"], gpus or _NOTHING, *(cell or _NOTHING for cell in (*cells, *more))]
+
+
+def _print_document(
+    chosen: list[Target],
+    machines: list[Machine],
+    notices: list[str],
+    prepared: Prepared | None,
+) -> None:
+    from metal_gpu.terminal import output
+
+    inventory = prepared and {
+        "path": str(prepared.path),
+        "changed": prepared.is_changed,
+        "diff": prepared.diff,
+    }
+    output.print_json(
+        {"asked": len(chosen), "machines": machines, "notices": notices, "inventory": inventory}
+    )
+
+
+def _exit_code(machines: list[Machine], chosen: list[Target], notices: list[str]) -> int:
+    """Return the exit code. A switch in a network that was named is nobody's problem."""
+    members = {one.host for one in chosen if one.is_member}
+    missing = [
+        one
+        for one in machines
+        if not one["observed"] and (one["finding"] or one["address"] not in members)
+    ]
+    if missing or not any(one["observed"] for one in machines):
+        return exit_codes.NOT_ASKED
+    return exit_codes.FOUND if notices else exit_codes.OK

@@ -1,0 +1,216 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How `metal-gpu top` shows the GPUs: a screen that stays, plain lines, or documents."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from metal_gpu.gpu_use import Gpu
+from metal_gpu.terminal import output
+from metal_gpu.top import Machine, needs_somebody, rank
+
+_UNKNOWN = "-"
+_WIDE = 110  # columns from which the model has room
+_PLAIN = 1000  # columns that no terminal has
+_BAR = 5
+_HOST_WIDTHS = (18, 40)
+_ELLIPSIS = "…"
+
+Line = TypeVar("Line")
+
+
+class View(Protocol):
+    """Shows the machines again and again."""
+
+    def show(self, machines: Sequence[Machine], cluster_error: str | None) -> None: ...
+
+    def __enter__(self) -> View: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class Screen:
+    """A screen of its own, which is gone at the end."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, emoji=False)
+        self._live = Live(
+            Text("asking the machines …"), console=self._console, screen=True, auto_refresh=False
+        )
+
+    def show(self, machines: Sequence[Machine], cluster_error: str | None) -> None:
+        self._live.update(
+            drawn(machines, cluster_error, self._console.width, self._console.height), refresh=True
+        )
+
+    def __enter__(self) -> Screen:
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+
+class Lines:
+    """Plain lines, or one document in a line, after each question."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def show(self, machines: Sequence[Machine], cluster_error: str | None) -> None:
+        if self._as_json:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            document = {"time": now, "machines": machines, "cluster_error": cluster_error}
+            sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+        else:
+            console = output.console()
+            console.print(drawn(machines, cluster_error, console.width, None))
+        sys.stdout.flush()
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+
+def drawn(
+    machines: Sequence[Machine], cluster_error: str | None, width: int, height: int | None
+) -> Group:
+    """Return all lines: those about machines, a table of GPUs, and the summary.
+
+    Where they do not fit, the last ones are left out, which matter least.
+    """
+    notes = [*_notes(machines, cluster_error)]
+    rows = [*_rows(machines, is_wide=width >= _WIDE, is_plain=width > _PLAIN)]
+    if height is not None:
+        free = max(4, height - 3)  # without the head of the table, the summary and the cursor
+        notes = _fitting(notes, free - min(len(rows), free // 2), lambda: Text(_ELLIPSIS, "dim"))
+        rows = _fitting(rows, free - len(notes), lambda: [Text(_ELLIPSIS, "dim")])
+    parts = [_table(rows, width)] if rows else []
+    return Group(*notes, *parts, summary(machines))
+
+
+def _fitting(lines: list[Line], room: int, last: Callable[[], Line]) -> list[Line]:
+    return lines if len(lines) <= room else [*lines[: max(0, room - 1)], last()]
+
+
+def _notes(machines: Sequence[Machine], cluster_error: str | None) -> Iterator[Text]:
+    """Yield a line for each machine that does not answer, or has an error besides its GPUs."""
+    if cluster_error:
+        yield Text(cluster_error, "yellow", no_wrap=True, overflow="ellipsis")
+    for machine in machines:
+        if machine["error"] or not machine["gpus"]:
+            words = f"{machine['host']}: {machine['error'] or 'no GPU'}"
+            style = "red" if machine["error"] else "dim"
+            yield Text(words, style, no_wrap=True, overflow="ellipsis")
+
+
+def _table(rows: Iterable[list[Text]], width: int) -> Table:
+    is_plain = width > _PLAIN
+    drawn = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", expand=not is_plain)
+    drawn.add_column(
+        "host", no_wrap=True, max_width=None if is_plain else _HOST_WIDTHS[width >= _WIDE]
+    )
+    drawn.add_column("GPU", no_wrap=True, justify="right")
+    if width >= _WIDE:
+        drawn.add_column("model", no_wrap=True)
+    drawn.add_column("use", no_wrap=True)
+    for name in ("memory", "°C", "W"):
+        drawn.add_column(name, no_wrap=True, justify="right")
+    drawn.add_column("Xid, pods", no_wrap=True, overflow="ellipsis", ratio=None if is_plain else 1)
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def _rows(machines: Sequence[Machine], *, is_wide: bool, is_plain: bool) -> Iterator[list[Text]]:
+    for machine in machines:
+        for gpu in sorted(machine["gpus"], key=rank):
+            cells = [Text(machine["host"]), Text(_show(gpu["index"]))]
+            if is_wide:
+                cells.append(Text((gpu["model"] or _UNKNOWN).removeprefix("NVIDIA ")))
+            cells += [_use(gpu, is_plain=is_plain), _memory(gpu), Text(_show(gpu["temperature_c"]))]
+            yield [*cells, _power(gpu), _words(gpu)]
+
+
+def _use(gpu: Gpu, *, is_plain: bool) -> Text:
+    value = gpu["utilization"]
+    if value is None:
+        return Text(_UNKNOWN)
+    text = f"{value:3}%"
+    if is_plain:
+        return Text(text.strip())
+    full = round(_BAR * value / 100)
+    return Text.assemble(text, " ", ("━" * full, "green"), ("━" * (_BAR - full), "dim"))
+
+
+def _memory(gpu: Gpu) -> Text:
+    if gpu["memory_used_mib"] is None or gpu["memory_mib"] is None:
+        return Text(_UNKNOWN)
+    return Text(f"{gpu['memory_used_mib'] / 1024:.1f}/{gpu['memory_mib'] / 1024:.0f}G")
+
+
+def _power(gpu: Gpu) -> Text:
+    if gpu["power_w"] is None:
+        return Text(_UNKNOWN)
+    limit = "" if gpu["power_limit_w"] is None else f"/{gpu['power_limit_w']:.0f}"
+    return Text(f"{gpu['power_w']:.0f}{limit}")
+
+
+def _words(gpu: Gpu) -> Text:
+    """Return the errors of a GPU, and the pods that have it."""
+    parts: list[tuple[str, str]] = []
+    if gpu["error"]:
+        parts.append((gpu["error"], "red"))
+    for one in gpu["xids"]:
+        times = f" x{one['count']}" if one["count"] > 1 else ""
+        style = "red" if needs_somebody({**gpu, "error": None, "xids": [one]}) else "yellow"
+        parts.append((f"Xid {one['number']}{times} {one['meaning']}", style))
+    parts += [(one["pod"] or f"pod {one['uid']}", "") for one in gpu["pods"]]
+    return Text("; ").join(Text(words, style) for words, style in parts)
+
+
+def _show(value: object) -> str:
+    return _UNKNOWN if value is None else str(value)
+
+
+def summary(machines: Sequence[Machine]) -> Text:
+    """Return one line about all machines."""
+    gpus = [gpu for machine in machines for gpu in machine["gpus"]]
+    silent = sum(not machine["answered"] for machine in machines)
+    bad = sum(map(needs_somebody, gpus))
+    words = f"{len(gpus)} GPUs on {len(machines) - silent} of {len(machines)} machines"
+    text = Text(f"{words}, {datetime.now().astimezone():%H:%M:%S}", "dim")
+    if silent:
+        text.append(f"; {silent} without an answer", "red")
+    if bad:
+        text.append(f"; {bad} GPU{'s need' if bad > 1 else ' needs'} somebody", "red")
+    return text

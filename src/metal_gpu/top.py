@@ -1,0 +1,191 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ask a fleet again and again what its GPUs do.
+
+Each machine keeps its connection. One that does not answer is asked again later and later, because
+a hanging nvidia-smi stays on it, and another one would hang as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
+from threading import Condition, Thread
+from typing import TypedDict
+
+from metal_gpu import gpu_use, parallel
+from metal_gpu.gpu_use import Gpu, Use
+from metal_gpu.hosts import Host
+from metal_gpu.ssh.settings import Session, Settings, Unreachable
+
+Connect = Callable[[Host, Settings], Session]
+_RUN_S = gpu_use.TIMEOUT_S + 10.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 15.0, 300.0
+
+
+class Machine(TypedDict):
+    """A host and its GPUs."""
+
+    host: str
+    error: str | None  # why there are no GPUs, or not all
+    answered: bool
+    gpus: list[Gpu]
+
+
+class _Watched:
+    """One host with its connection."""
+
+    def __init__(self, host: Host, settings: Settings, connect: Connect) -> None:
+        self.host = host
+        self._settings = settings
+        self._connect = connect
+        self._session: Session | None = None
+        self._pause_s = _FIRST_PAUSE_S
+        self._not_before = 0.0
+        self.nothing: Machine = {
+            "host": host.name,
+            "error": "no answer yet",
+            "answered": False,
+            "gpus": [],
+        }
+        self._last = self.nothing
+
+    def ask(self) -> Machine:
+        """Return what the GPUs do now, or why that is not known."""
+        if time.monotonic() < self._not_before:
+            return self._last
+        try:
+            use = self._use()
+        except (Unreachable, gpu_use.Unreadable) as error:
+            self.close()
+            self._not_before = time.monotonic() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            self._last = {**self.nothing, "error": str(error)}
+            return self._last
+        self._pause_s = _FIRST_PAUSE_S
+        return {"host": self.host.name, "error": use.error, "answered": True, "gpus": use.gpus}
+
+    def _use(self) -> Use:
+        if self._session is None:
+            session = self._connect(self.host, self._settings)
+            self._session = session.__enter__()
+        answer = self._session.run("sh -s", gpu_use.SCRIPT.encode(), _RUN_S)
+        return gpu_use.parse(answer.stdout.decode(errors="replace"))
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.__exit__(None, None, None)
+
+
+class Top:
+    """A fleet that is watched. Leaving the context ends all connections.
+
+    One slow machine does not hold up the others: as long as it works on a question, it gets no
+    other one, and its last answer counts. The threads are daemons, so that a program ends at once.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        settings: Settings,
+        connect: Connect | None = None,
+        limit: int = parallel.LIMIT,
+    ) -> None:
+        from metal_gpu import ssh
+
+        self._watched = [_Watched(host, settings, connect or ssh.connect) for host in hosts]
+        self._answers: dict[_Watched, Machine] = {}
+        self._busy: set[_Watched] = set()
+        self._changed = Condition()
+        self._questions: SimpleQueue[_Watched | None] = SimpleQueue()
+        self._threads = [Thread(target=self._work, daemon=True) for _host in hosts[:limit]]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Top:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for _thread in self._threads:
+            self._questions.put(None)
+        with self._changed:
+            idle = [one for one in self._watched if one not in self._busy]
+        for one in idle:
+            one.close()
+
+    def ask(
+        self, pods: Mapping[str, str] | None = None, wait_s: float | None = None
+    ) -> list[Machine]:
+        """Ask all hosts, and return what needs attention first.
+
+        `pods` has their names by UID. After `wait_s`, the last answers of the other hosts count.
+        """
+        with self._changed:
+            for one in self._watched:
+                if one not in self._busy:
+                    self._busy.add(one)
+                    self._questions.put(one)
+            self._changed.wait_for(lambda: not self._busy, wait_s)
+            answers = [self._answers.get(one) or one.nothing for one in self._watched]
+        machines = [named(answer, pods) for answer in answers]
+        return sorted(machines, key=lambda machine: (attention(machine), machine["host"]))
+
+    def _work(self) -> None:
+        while (one := self._questions.get()) is not None:
+            try:
+                answer = one.ask()
+            except Exception as error:  # one that nobody expected must not end the view
+                words = f"{type(error).__name__}: {error}"
+                answer = {"host": one.host.name, "error": words, "answered": False, "gpus": []}
+            with self._changed:
+                self._answers[one] = answer
+                self._busy.discard(one)
+                self._changed.notify_all()
+
+
+def named(machine: Machine, pods: Mapping[str, str] | None) -> Machine:
+    """Return a machine with the names of its pods.
+
+    The kubelet keeps the entry of a pod that has ended, so one that the cluster lacks is left out.
+    """
+    if pods is None:
+        return machine
+    gpus: list[Gpu] = [
+        {
+            **gpu,
+            "pods": [
+                {"uid": one["uid"], "pod": pods[one["uid"]]}
+                for one in gpu["pods"]
+                if one["uid"] in pods
+            ],
+        }
+        for gpu in machine["gpus"]
+    ]
+    return {**machine, "gpus": gpus}
+
+
+def needs_somebody(gpu: Gpu) -> bool:
+    """Tell whether a GPU fails, or logged an error that only a person or a reset ends."""
+    return bool(gpu["error"]) or any(one["tier"] in gpu_use.BROKEN for one in gpu["xids"])
+
+
+def rank(gpu: Gpu) -> tuple[int, int, int]:
+    """Return the place of a GPU among those of its machine: what needs attention is first."""
+    index = 10_000 if gpu["index"] is None else gpu["index"]
+    if needs_somebody(gpu):
+        return 0, 0, index
+    return 1 if gpu["xids"] else 2, 0, index
+
+
+def attention(machine: Machine) -> tuple[int, int]:
+    """Return the place of a machine: silent ones, failing ones, then the busiest."""
+    if not machine["answered"]:
+        return 0, 0
+    if machine["error"] or any(map(needs_somebody, machine["gpus"])):
+        return 1, 0
+    if any(gpu["xids"] for gpu in machine["gpus"]):
+        return 2, 0
+    return 3, -sum(gpu["utilization"] or 0 for gpu in machine["gpus"])

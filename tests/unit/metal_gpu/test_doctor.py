@@ -1,0 +1,174 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`metal-gpu doctor`, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Machine, plant_sudo
+from metal_gpu.terminal import exit_codes
+from metal_gpu.terminal.main import app
+
+ROOT = Path(__file__).parents[3]
+SCHEMA = json.loads((ROOT / "src" / "metal_gpu" / "schemas" / "doctor.json").read_text())
+
+
+@pytest.fixture
+def inventory(tmp_path):
+    """Write an inventory of hosts at ports of this machine."""
+
+    def write(**hosts):
+        path = tmp_path / "hosts.yml"
+        group = {
+            "hosts": {
+                name: {"ansible_host": "127.0.0.1", "ansible_become": False, **variables}
+                for name, variables in hosts.items()
+            },
+            "vars": {"ansible_user": "admin"},
+        }
+        path.write_text(yaml.safe_dump({"gpu_nodes": group, "others": {"hosts": {"far": None}}}))
+        return str(path)
+
+    return write
+
+
+def doctor(*arguments, **options):
+    return CliRunner().invoke(app, ["doctor", *arguments], **options)
+
+
+def document(result):
+    found = json.loads(result.stdout)
+    jsonschema.validate(found, SCHEMA)
+    assert found["exit_code"] == result.exit_code
+    return found
+
+
+def test_each_host_has_its_line_and_the_others_go_on(start, known, key, inventory):
+    server, other = start(Machine(keys=[key])), start(Machine(keys=[key]))
+    known(server)
+    path = inventory(good={"ansible_port": server.port}, new={"ansible_port": other.port})
+    result = doctor("--inventory", path)
+    assert result.exit_code == exit_codes.NOT_ASKED
+    assert "good: " in result.stdout
+    assert "kernel " in result.stdout
+    assert "new: not examined" in result.stdout
+    assert "refusal HOST_KEY_UNKNOWN new: " in result.stdout
+    assert "    remedy: compare the fingerprint" in result.stdout
+    assert "1 not examined" in result.stderr
+
+    found = document(doctor("--inventory", path, "--json"))
+    assert [(one["name"], one["observed"]) for one in found["hosts"]] == [
+        ("good", True),
+        ("new", False),
+    ]
+
+
+def test_accepting_keys(start, key, inventory):
+    server = start(Machine(keys=[key]))
+    path = inventory(new={"ansible_port": server.port})
+    result = doctor("-i", path, "--json", "--accept-new-host-keys")
+    assert document(result)["hosts"][0]["observed"]
+    assert document(doctor("-i", path, "--json"))["hosts"][0]["observed"]
+
+
+def test_hosts_of_the_command_line(start, known, key):
+    server = start(Machine(keys=[key]))
+    known(server)
+    place = f"admin@127.0.0.1:{server.port}"
+    result = doctor("--json", place, place)
+    assert len(document(result)["hosts"]) == 1
+    missing = doctor("--json", f"127.0.0.1:{server.port}", "--user", "x", "--identity", "/none")
+    assert document(missing)["hosts"][0]["findings"][0]["code"] == "LOGIN_REFUSED"
+
+
+def test_this_machine():
+    result = doctor("--json")
+    [host] = document(result)["hosts"]
+    assert host["observed"] or os.geteuid() != 0  # without root, sudo may need a password
+
+
+def test_passwords_are_asked_for(start, known, tmp_path):
+    environment = plant_sudo(tmp_path / "bin", "become")
+    server = start(Machine(password="login", environment=environment))
+    known(server)
+    arguments = ["--json", f"admin@127.0.0.1:{server.port}"]
+    program = f"""
+import getpass, sys
+answers = iter(["login", "become"])
+getpass.getpass = lambda prompt: next(answers)
+sys.path[:0] = {[str(ROOT / "src"), str(ROOT / ".ansible" / "collections")]!r}
+sys.argv = ["metal-gpu", "doctor", "--ask-pass", "--ask-become-pass", *{arguments!r}]
+from metal_gpu.terminal.main import main
+main()
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert json.loads(result.stdout)["hosts"][0]["observed"], result.stderr
+    assert server.machine.logins == ["admin with the password"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["a b"], "expected [USER@]ADDRESS"),
+        (["--inventory", "/none.yml"], "/none.yml does not exist"),
+        (["--port", "0", "a"], "--port"),
+    ],
+)
+def test_arguments_that_cannot_be_used(arguments, words):
+    result = doctor(*arguments)
+    assert result.exit_code == exit_codes.USAGE
+    assert words in result.stderr
+    assert result.stdout == ""
+
+
+def test_names_of_the_inventory(inventory):
+    path = inventory(near={"ansible_port": 1})
+    assert "far: not examined" in doctor("-i", path, "others", "--timeout", "1").stdout
+    unknown = doctor("-i", path, "none", "near")
+    assert unknown.exit_code == exit_codes.USAGE
+    assert "no host and no group none" in unknown.stderr
+
+
+def test_quiet_is_silent_on_success_only(inventory):
+    path = inventory(away={"ansible_port": 1})
+    result = doctor("-i", path, "--quiet")
+    assert "NODE_UNREACHABLE" in result.stdout
+    assert result.exit_code == exit_codes.NOT_ASKED
+    (Path(path)).write_text("gpu_nodes:\n  hosts: {}\n")
+    result = doctor("-i", path, "--quiet")
+    assert (result.exit_code, result.stdout) == (exit_codes.OK, "")
+
+
+def test_ctrl_c_leaves_nothing_behind(start, known, key, tmp_path):
+    """The machine never answers: its shell waits."""
+    server = start(Machine(keys=[key], shell=("sh", "-c", f"echo in > {tmp_path}/in; sleep 60")))
+    os.mkfifo(tmp_path / "in")
+    known(server)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / '.ansible' / 'collections'}",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "metal_gpu", "doctor", f"admin@127.0.0.1:{server.port}"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    (tmp_path / "in").read_text()  # it waits
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (exit_codes.INTERRUPTED, b"", b"")

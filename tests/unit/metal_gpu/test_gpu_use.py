@@ -1,0 +1,196 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import kubelet_devices
+from metal_gpu import gpu_use
+from metal_gpu.gpu_use import Unreadable, parse
+
+_FIXTURES = Path(__file__).parents[1] / "fixtures"
+_MARK = "@@metal-gpu@@"
+_UUID = "GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01"
+
+
+def _recorded(folder: str, name: str) -> str:
+    """Return a recorded output without the comment at its start."""
+    text = (_FIXTURES / folder / f"{name}.txt").read_text()
+    return text.partition("\n\n")[2]
+
+
+def _more(text: str, *cells: str) -> str:
+    """Add our cells to the rows of a recorded query."""
+    rows = [line for line in text.splitlines() if line.strip()]
+    return "\n".join(f"{row}, {', '.join(cells)}" if row[0].isdigit() else row for row in rows)
+
+
+def _output(smi: str, rc: str = "0", log: str = "", checkpoint: str = "") -> str:
+    return (
+        f"Welcome to gpu-1\n\n{_MARK} begin 0\n{smi}\n{_MARK} smi {rc}\n{log}\n{_MARK} log 0\n"
+        f"{checkpoint}\n{_MARK} checkpoint 0\n"
+    )
+
+
+def _checkpoint(*devices: str, pod: str = "uid-1") -> str:
+    entry = {
+        "PodUID": pod,
+        "ContainerName": "train",
+        "ResourceName": "nvidia.com/gpu",
+        "DeviceIDs": {"0": list(devices)},
+        "AllocResp": "c2VjcmV0",
+    }
+    return json.dumps(
+        {"Data": {"PodDeviceEntries": [entry], "RegisteredDevices": {}}, "Checksum": 1}
+    )
+
+
+def test_values() -> None:
+    rows = _more(_recorded("nvidia_smi", "query-p100x2"), "87", "12345", "64", "231.42", "250.00")
+    use = parse(_output(rows))
+    assert use.error is None
+    first = use.gpus[0]
+    assert first["model"] == "Tesla P100-PCIE-16GB"
+    assert (first["utilization"], first["memory_used_mib"], first["memory_mib"]) == (
+        87,
+        12345,
+        16384,
+    )
+    assert (first["temperature_c"], first["power_w"], first["power_limit_w"]) == (64, 231.42, 250.0)
+    assert first["address"] == "0000:03:00.0"
+
+
+def test_values_that_a_gpu_does_not_offer() -> None:
+    """With MIG, the use is [N/A] (nvidia-smi 590.48.01 on an H100)."""
+    rows = _more(_recorded("nvidia_smi", "query-h100x8"), "[N/A]", "1", "42", "[N/A]", "ERR!")
+    use = parse(_output(rows))
+    assert len(use.gpus) == 8
+    assert use.gpus[0]["utilization"] is None
+    assert use.gpus[0]["power_w"] is None
+    assert use.gpus[0]["memory_used_mib"] == 1
+
+
+def test_lost_gpu() -> None:
+    lost = ("[GPU is lost]",) * 5
+    use = parse(_output(_more(_recorded("nvidia_smi", "query-gpu-lost"), *lost)))
+    assert [gpu["error"] for gpu in use.gpus] == [None, "[GPU is lost]"]
+    assert use.error is None
+
+
+def test_gpu_without_a_row() -> None:
+    rows = _more(_recorded("nvidia_smi", "unreached-with-rows"), "0", "0", "30", "25.0", "250.0")
+    use = parse(_output(rows, "255"))
+    errors = {gpu["index"]: gpu["error"] for gpu in use.gpus}
+    assert errors == {0: "Unknown Error", 1: None, 2: None, 3: None}
+
+
+@pytest.mark.parametrize(
+    ("smi", "rc", "error"),
+    [
+        ("", "missing", "nvidia-smi is not installed"),
+        ("", "124", "nvidia-smi did not end within"),
+        ("", "137", "nvidia-smi did not end within"),
+        (
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+            "9",
+            "couldn't communicate with the NVIDIA driver",
+        ),
+        ('Field "power.limit" is not a valid field to query.', "2", "not a valid field"),
+        ("", "0", "nvidia-smi printed nothing"),
+    ],
+)
+def test_failures(smi: str, rc: str, error: str) -> None:
+    use = parse(_output(smi, rc))
+    assert use.gpus == []
+    assert use.error
+    assert error in use.error
+
+
+def test_errors_of_the_kernel_log() -> None:
+    rows = _more(_recorded("nvidia_smi", "query-p100x2"), "0", "0", "30", "25.0", "250.0")
+    log = _recorded("kernel_log", "application")
+    use = parse(_output(rows, log=log))
+    (found,) = use.gpus[0]["xids"]
+    assert (found["number"], found["tier"]) == (31, "application")
+    assert use.gpus[1]["xids"] == []
+
+
+def test_a_gpu_that_only_the_kernel_log_names() -> None:
+    log = "[ 99.000000] NVRM: GPU 0000:83:00.0: GPU has fallen off the bus.\n"
+    use = parse(_output(_more(_recorded("nvidia_smi", "query-p100x2"), *"12345"), log=log))
+    last = use.gpus[-1]
+    assert (last["address"], last["error"]) == ("0000:83:00.0", "nvidia-smi does not list it")
+    assert [one["number"] for one in last["xids"]] == [79]
+
+
+def test_pods() -> None:
+    rows = _more(_recorded("nvidia_smi", "query-gpu-lost"), *"12345")
+    use = parse(_output(rows, checkpoint=_checkpoint(f"{_UUID}::3", f"{_UUID}::4")))
+    assert use.gpus[0]["pods"] == [{"uid": "uid-1", "pod": None}]
+    assert use.gpus[1]["pods"] == []
+
+
+@pytest.mark.parametrize("text", ["", "Not allowed\n", f"{_MARK} begin 0\n"])
+def test_machine_that_does_not_run_the_script(text: str) -> None:
+    with pytest.raises(Unreadable, match="the machine did not run the script"):
+        parse(text)
+
+
+def _run(programs: dict[str, str], tmp_path: Path, **variables: str) -> Any:
+    """Run the script with these programs before all others."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **variables}
+    done = subprocess.run(
+        ["sh", "-s"],
+        input=gpu_use.SCRIPT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_script(tmp_path: Path) -> None:
+    """It runs in sh, and prints what the parser reads."""
+    rows = _more(_recorded("nvidia_smi", "query-p100x2"), "87", "12345", "64", "231.42", "250.00")
+    log = _recorded("kernel_log", "application")
+    (tmp_path / "rows").write_text(rows + "\n")
+    (tmp_path / "log").write_text(log + "[ 99.0] usb 1-1: secret of somebody\n")
+    _rc, stdout, stderr = _run(
+        {"nvidia-smi": f"cat {tmp_path}/rows", "dmesg": f"cat {tmp_path}/log"}, tmp_path
+    )
+    assert stderr == ""
+    assert "secret of somebody" not in stdout
+    use = parse(stdout)
+    assert use.error is None
+    assert use.gpus[0]["utilization"] == 87
+    assert [one["number"] for one in use.gpus[0]["xids"]] == [31]
+
+
+def test_the_script_without_a_driver(tmp_path: Path) -> None:
+    _rc, stdout, _stderr = _run(
+        {"nvidia-smi": "echo Driver not loaded >&2; exit 9", "dmesg": "exit 1"}, tmp_path
+    )
+    assert parse(stdout) == ([], "Driver not loaded")
+
+
+def test_the_script_leaves_the_answers_of_plugins_on_the_machine(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_text(_checkpoint(_UUID))
+    command = next(line for line in gpu_use.SCRIPT.splitlines() if line.startswith("sed"))
+    command = command.replace(kubelet_devices.CHECKPOINT, str(path))
+    printed = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert "c2VjcmV0" not in printed.stdout
+    assert json.loads(printed.stdout)["Data"]["PodDeviceEntries"][0]["PodUID"] == "uid-1"

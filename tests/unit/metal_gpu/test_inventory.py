@@ -1,0 +1,182 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Inventories as Ansible reads them, and as they are read without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from metal_gpu import InventoryError, connection_variables, inventory, inventory_yaml
+
+YAML = """
+all:
+  vars:
+    ansible_user: everybody
+    level: all
+gpu_nodes:
+  children:
+    rack1:
+      hosts:
+        gpu-[01:03]:
+          gpu_count: 4
+      vars:
+        level: rack
+    rack2:
+  hosts:
+    single:
+      ansible_host: 10.0.0.9
+      ansible_port: 2222
+    [a:b]-host:
+    with-port:2022:
+  vars:
+    level: group
+    secret: !unsafe "{{ kept }}"
+rack2:
+  hosts:
+    gpu-01:
+      level: host
+"""
+NAMES = ["single", "a-host", "b-host", "with-port", "gpu-01", "gpu-02", "gpu-03"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    folder = tmp_path / "inventory"
+    (folder / "group_vars" / "rack1").mkdir(parents=True)
+    (folder / "host_vars").mkdir()
+    (folder / "group_vars" / "rack1" / "a.yml").write_text("from_file: rack1\nlevel: file\n")
+    (folder / "group_vars" / "all.yml").write_text("from_all: 1\nlevel: all file\n")
+    (folder / "host_vars" / "gpu-02.yml").write_text("level: of the host\n")
+    file = folder / "hosts.yml"
+    file.write_text(
+        YAML.replace("[a:b]-host", '"[a:b]-host"').replace(
+            "    with-port:2022:", '    "with-port:2022":'
+        )
+    )
+    return file
+
+
+@pytest.fixture
+def without_ansible(monkeypatch):
+    monkeypatch.setattr(inventory, "ansible_inventory", lambda: None)
+
+
+def test_both_readers_agree(path):
+    assert inventory.ansible_inventory() is not None  # of the environment of the tests
+    own, ansibles = inventory_yaml.load(path), inventory.load(path)
+    assert sorted(own.variables) == sorted(ansibles.variables) == sorted(NAMES)
+    for name, variables in own.variables.items():
+        mine = {**variables}
+        theirs = {**ansibles.variables[name]}
+        assert str(mine.pop("secret", "")) == "{{ kept }}"
+        theirs.pop("secret")
+        assert mine == theirs
+    for group in ("all", "gpu_nodes", "rack1", "rack2"):
+        assert sorted(own.groups[group]) == sorted(ansibles.groups[group])
+
+
+@pytest.mark.usefixtures("without_ansible")
+def test_hosts_of_a_group(path):
+    hosts = {one.name: one for one in inventory.read(path, "gpu_nodes")}
+    assert (hosts["single"].address, hosts["single"].port) == ("10.0.0.9", 2222)
+    assert (hosts["with-port"].port, hosts["gpu-02"].user) == (2022, "everybody")
+    assert hosts["gpu-01"].variables["level"] == "host"
+    assert hosts["gpu-02"].variables["level"] == "of the host"
+    assert [one.name for one in inventory.read(path, "rack2")] == ["gpu-01"]
+    with pytest.raises(InventoryError, match="no group rack9; its groups: all, gpu_nodes, rack1"):
+        inventory.read(path, "rack9")
+
+
+@pytest.mark.usefixtures("without_ansible")
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("hosts.yml", "all:\n  hosts:\n    a: [\n", "line 4"),
+        ("hosts.yml", "all:\n  hosts: [a, b]\n", "line 2: hosts of the group all is no mapping"),
+        ("hosts.yml", "all:\n  host:\n    a:\n", "line 3: the group all has host, expected hosts"),
+        ("hosts.yml", "- all\n", "line 1: the inventory is no mapping"),
+        ("hosts.yml", "all:\n  vars:\n    x: !vault a\n", "line 3: could not determine.*metal-gpu"),
+        ("hosts.yml", 'all:\n  hosts:\n    "n[3:a]":\n', "line 3: the range in n"),
+        ("hosts.yml", 'all:\n  hosts:\n    "n[3":\n', "line 3: the range in n"),
+        ("hosts.yml", "$ANSIBLE_VAULT;1.1;AES256\n33\n", "encrypted.*pip install 'metal-gpu"),
+        ("hosts.yml", "a:\n  children:\n    b:\n      children:\n        a:\n", "contains itself"),
+        ("hosts.ini", "[all]\na\n", "no YAML inventory.*pip install 'metal-gpu"),
+        ("hosts", "a\n", "no YAML inventory"),
+        ("hosts.yml", "all:\n  hosts:\n    a: {ansible_port: many}\n", "the host a: invalid"),
+        ("hosts.yml", "all:\n  hosts:\n    a: {ansible_host: '{{ b }}'}\n", "the host a: the var"),
+    ],
+)
+def test_errors_have_their_place(tmp_path, name, text, expected):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InventoryError, match=rf"(?s){name}.*{expected}"):
+        inventory.read(tmp_path / name)
+
+
+@pytest.mark.usefixtures("without_ansible")
+def test_what_only_ansible_reads(tmp_path):
+    with pytest.raises(InventoryError, match="does not exist"):
+        inventory.read(tmp_path / "none.yml")
+    with pytest.raises(InventoryError, match="is a directory"):
+        inventory.read(tmp_path)
+    script = tmp_path / "script.yml"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    with pytest.raises(InventoryError, match="is a script"):
+        inventory.read(script)
+
+
+def test_ini_is_read_by_ansible(tmp_path):
+    (tmp_path / "hosts.ini").write_text("[gpu_nodes]\ngpu-1 ansible_host=10.0.0.1 gpu_count=4\n")
+    [host] = inventory.read(tmp_path / "hosts.ini")
+    assert (host.name, host.address, host.variables["gpu_count"]) == ("gpu-1", "10.0.0.1", 4)
+
+
+def test_what_ansible_cannot_parse(tmp_path):
+    (tmp_path / "hosts.yml").write_text("all:\n  hosts: [\n")
+    with pytest.raises(InventoryError, match=r"hosts\.yml"):
+        inventory.read(tmp_path / "hosts.yml")
+
+
+DOAS = "ansible_become_method is doas, and this program becomes root with sudo only"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, {"address": "n", "become": True, "local": False, "obstacle": ""}),
+        ({"ansible_connection": "local", "ansible_become": "no"}, {"local": True, "become": False}),
+        (
+            {"ansible_connection": "winrm"},
+            {"obstacle": "ansible_connection is winrm, expected ssh or local"},
+        ),
+        (
+            {"ansible_become_method": "doas"},
+            {"obstacle": DOAS},
+        ),
+        ({"ansible_ssh_common_args": "-o ProxyJump=a@b:22 -C"}, {"jump": "a@b:22", "options": {}}),
+        (
+            {"ansible_ssh_common_args": "-J b", "ansible_ssh_extra_args": "-oPort=7"},
+            {"jump": "b", "options": {"port": "7"}},
+        ),
+        (
+            {"ansible_ssh_common_args": "-o UserKnownHostsFile=/k -o 'ProxyCommand nc %h %p'"},
+            {"options": {"userknownhostsfile": "/k", "proxycommand": "nc %h %p"}},
+        ),
+        (
+            {"ansible_password": "p", "ansible_become_password": "{{ ansible_password }}"},
+            {"password": "p", "become_password": "p"},
+        ),
+        ({"ansible_host": "{{ inventory_hostname }}.example"}, {"address": "n.example"}),
+    ],
+)
+def test_connection_variables(variables, expected):
+    host = connection_variables.host("n", variables)
+    assert {name: getattr(host, name) for name in expected} == expected
+
+
+def test_passwords_are_not_shown():
+    host = connection_variables.host("n", {"ansible_password": "s3cret"})
+    assert "s3cret" not in repr(host).replace(repr(host.variables), "")
+    with pytest.raises(ValueError, match="encrypted"):
+        connection_variables.host("n", {"ansible_password": {"__ansible_vault": "x"}})

@@ -1,0 +1,46 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from metal_gpu.answering import State
+from metal_gpu.reach import Reached, reach
+from metal_gpu.ssh.settings import Settings
+from metal_gpu.ssh.targets import ConfigInvalid
+from metal_gpu.targets import parse
+
+
+def _reach(*words: str, **settings: str) -> list[Reached]:
+    return reach(parse(words), Settings(**settings))  # type: ignore[arg-type]
+
+
+def test_address_and_port_of_the_configuration(home: Path) -> None:
+    (home / ".ssh" / "config").write_text("Host gpu-1\n  HostName 127.0.0.1\n  Port 1\n")
+    (one,) = _reach("gpu-1")
+    assert (one.host.name, one.host.address, one.host.port) == ("gpu-1", "gpu-1", None)
+    assert (one.answer.port, one.answer.state) == (1, State.REFUSED)
+    assert one.answer.target.host == "gpu-1"
+
+
+def test_a_machine_behind_a_jump_host_is_not_asked(home: Path) -> None:
+    (home / ".ssh" / "config").write_text("Host gpu-*\n  ProxyJump bastion\n")
+    first, second = _reach("gpu-1.invalid", "127.0.0.1:1")
+    assert (first.answer.state, first.answer.identification) == (State.SSH, None)
+    assert second.answer.state is State.REFUSED
+    (one,) = _reach("127.0.0.1:1", jump="bastion")
+    assert one.answer.state is State.SSH
+
+
+def test_a_host_with_two_ports_has_two_names() -> None:
+    names = [one.host.name for one in _reach("127.0.0.1:1", "127.0.0.1:2", "127.0.0.2:1")]
+    assert names == ["127.0.0.1-1", "127.0.0.1-2", "127.0.0.2"]
+
+
+def test_a_configuration_that_cannot_be_read(home: Path) -> None:
+    (home / ".ssh" / "config").write_bytes(b"Host \xff\n")
+    with pytest.raises(ConfigInvalid, match="config"):
+        _reach("127.0.0.1:1")

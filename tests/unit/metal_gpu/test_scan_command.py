@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What `metal-gpu scan` prints, and its exit codes, without a process of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Machine as SshMachine
+from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Server
+from metal_gpu.answering import Answer, State
+from metal_gpu.hosts import Host
+from metal_gpu.nodes import Node
+from metal_gpu.reach import Reached
+from metal_gpu.scan import Machine, find
+from metal_gpu.targets import Target
+from metal_gpu.terminal import exit_codes
+from metal_gpu.terminal import scan as command
+
+_VIRGIN = Path(__file__).parents[1] / "fixtures" / "plans" / "virgin.yml"
+
+
+def _code(*words: str, **options: Any) -> int:
+    with pytest.raises(typer.Exit) as ended:
+        command.scan([*words], timeout=5.0, **options)
+    return ended.value.exit_code
+
+
+def _machine(host: str = "gpu-1", **changes: Any) -> Machine:
+    target = Target(host, None, None, "argument 1")
+    reached = Reached(Host(host, host), Answer(target, 22, State.SSH, "SSH-2.0-x"))
+    observed: Any = {**yaml.safe_load(_VIRGIN.read_text()), **changes}
+    (machine,) = find([reached], lambda hosts: [Node(hosts[0], observed)])
+    return machine
+
+
+def test_table(capsys: pytest.CaptureFixture[str]) -> None:
+    silent: Machine = {**_machine("gpu-2"), "observed": False, "gpus": [], "problem": "no answer"}
+    command._show([_machine(), silent], ["x collides"], quiet=False, asked=254)
+    shown = capsys.readouterr()
+    head, line, row, addresses, end = shown.out.splitlines()
+    assert head.split()[:3] == ["host", "GPUs", "driver"]
+    assert set(line.strip()) <= {"─", " "}
+    assert row.split()[:4] == ["gpu-1", "2", "Tesla", "P100-PCIE-16GB"]
+    assert "Debian GNU/Linux 12 (bookworm)" in row
+    assert addresses == "gpu-1: Tesla P100-PCIE-16GB: 0000:03:00.0, 0000:04:00.0"
+    assert end == "254 addresses asked, 1 machines observed, 2 GPUs"
+    assert shown.err.splitlines() == ["gpu-2: no answer", "x collides"]
+    command._show([_machine()], [], quiet=True, asked=254)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("machines", "notices", "code"),
+    [
+        pytest.param([{}], [], exit_codes.OK, id="good"),
+        pytest.param([{}], ["x collides"], exit_codes.FOUND, id="collides"),
+        pytest.param([], [], exit_codes.NOT_ASKED, id="nobody"),
+        pytest.param([{"observed": False}, {}], [], exit_codes.NOT_ASKED, id="named"),
+        pytest.param(
+            [{"observed": False, "address": "10.0.0.1"}, {}], [], exit_codes.OK, id="switch"
+        ),
+        pytest.param(
+            [{"observed": False, "address": "10.0.0.1", "finding": {"code": "X"}}, {}],
+            [],
+            exit_codes.NOT_ASKED,
+            id="member-with-a-finding",
+        ),
+    ],
+)
+def test_exit_codes(machines: list[dict[str, Any]], notices: list[str], code: int) -> None:
+    chosen = [
+        Target("10.0.0.1", None, None, "argument 1", is_member=True),
+        Target("gpu-1", None, None, "argument 2"),
+    ]
+    found: Any = [{**_machine(), **changes} for changes in machines]
+    assert command._exit_code(found, chosen, notices) == code
+
+
+def test_command(
+    start: Callable[[SshMachine], Server],
+    key: object,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """This machine, which has no GPU, through SSH."""
+    server = start(SshMachine(keys=[key]))  # type: ignore[list-item]
+    place = f"admin@127.0.0.1:{server.port}"
+    path = tmp_path / "inventory.yml"
+    assert _code(place, accept_new_host_keys=True, write=path, as_json=True) == exit_codes.OK
+    document = json.loads(capsys.readouterr().out)
+    assert document["machines"][0]["observed"]
+    assert document["inventory"] is None
+    assert not path.exists()
+    assert _code(place, "127.0.0.1:1") == exit_codes.NOT_ASKED
+    assert "127.0.0.1-1: Connection refused" in capsys.readouterr().err
+
+
+def test_unusable_configuration_of_ssh(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / ".ssh" / "config").write_bytes(b"Host \xff\n")
+    assert _code("127.0.0.1:1") == exit_codes.USAGE
+    assert "config" in capsys.readouterr().err
+
+
+def test_unusable_targets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _code("gpu-[x]", "10.0.0.5/24") == exit_codes.USAGE
+    assert len(capsys.readouterr().err.splitlines()) == 2

@@ -1,0 +1,149 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`metal-gpu scan` as a program, against servers on addresses of 127.0.0.0/8."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Machine, Server
+from metal_gpu.terminal import exit_codes
+
+_ROOT = Path(__file__).parents[3]
+_SCHEMA = json.loads((_ROOT / "src" / "metal_gpu" / "schemas" / "scan.json").read_text())
+
+Scan = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def scan(home: Path) -> Scan:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{_ROOT / 'src'}:{_ROOT / '.ansible' / 'collections'}",
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+    }
+
+    def run(*words: str | Path, answers: str | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "metal_gpu", "scan", "--timeout", "5", *map(str, words)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            input=answers,
+        )
+
+    return run
+
+
+@contextmanager
+def _says(words: bytes, address: str = "127.0.0.1") -> Iterator[int]:
+    """Run a server that says these words to whoever connects."""
+    listener = socket.create_server((address, 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _peer = listener.accept()
+            except OSError:
+                return
+            connection.sendall(words)
+            connection.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def test_all_unusable_arguments_at_once(scan: Scan, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("127.0.0.1\n127.0.0.5/8\n")
+    done = scan(f"@{hosts}", "gpu-[x]", "10.0.0.0/8")
+    assert done.returncode == exit_codes.USAGE
+    assert f"{hosts}, line 2: 127.0.0.5/8 is an address inside a network" in done.stderr
+    assert "argument 2: gpu-[x]" in done.stderr
+    assert "--max-addresses 16777215" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_machine_is_observed(
+    scan: Scan, start: Callable[[Machine], Server], key: Any, home: Path
+) -> None:
+    """This machine, through a real SSH connection."""
+    server = start(Machine(keys=[key]))
+    identity = next(path for path in home.rglob("*") if path.suffix == ".pub").with_suffix("")
+    options = ("--user", "admin", "--identity", identity, "--accept-new-host-keys")
+    with _says(b"SSH-2.0-OpenSSH_for_Windows_9.5\r\n") as windows, _says(b"220 ftp\r\n") as ftp:
+        others = (f"127.0.0.1:{windows}", f"127.0.0.1:{ftp}", "127.0.0.1:1")
+        done = scan("--json", *options, f"127.0.0.1:{server.port}", *others)
+    assert done.returncode == exit_codes.NOT_ASKED, done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, _SCHEMA)
+    seen, *rest = document["machines"]
+    assert seen["observed"], seen
+    assert seen["hostname"] == socket.gethostname()
+    assert seen["kernel"] == os.uname().release
+    assert seen["ssh"].startswith("SSH-2.0-paramiko")
+    assert [one["problem"] for one in rest] == [
+        "not a Linux machine, but Windows: SSH-2.0-OpenSSH_for_Windows_9.5",
+        "no SSH server: it said '220 ftp'",
+        "Connection refused",
+    ]
+    assert done.stderr == ""
+
+
+def test_a_login_that_is_refused_has_its_remedy(
+    scan: Scan, start: Callable[[Machine], Server]
+) -> None:
+    server = start(Machine(password="secret"))
+    done = scan("--user", "admin", "--accept-new-host-keys", f"127.0.0.1:{server.port}")
+    assert done.returncode == exit_codes.NOT_ASKED
+    assert "does not let admin log in" in done.stderr
+    assert "remedy: " in done.stderr
+
+
+def test_a_switch_in_a_network_is_no_problem_and_no_machine(scan: Scan) -> None:
+    with _says(b"SSH-2.0-Cisco-1.25\r\n") as port:
+        done = scan("--port", str(port), "127.0.0.0/30")
+    assert done.returncode == exit_codes.NOT_ASKED  # nothing was observed
+    assert "127.0.0.1: not a Linux machine, but a network device of Cisco" in done.stderr
+    assert "127.0.0.2" not in done.stdout + done.stderr
+    assert "2 addresses asked, 0 machines observed, 0 GPUs" in done.stdout
+
+
+def test_an_inventory_is_checked_before_the_scan(scan: Scan, tmp_path: Path) -> None:
+    path = tmp_path / "inventory.yml"
+    path.write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
+    done = scan("127.0.0.1:1", "--write", path)
+    assert done.returncode == exit_codes.USAGE
+    assert f"{path}, line 1: the file is encrypted with Ansible Vault" in done.stderr
+    path.write_text("gpu_nodes: {}\n")
+    done = scan("127.0.0.1:1", "--write", path)
+    assert done.returncode == exit_codes.USAGE
+    assert "Add --yes to merge, or --output FILE" in done.stderr
+    assert path.read_text() == "gpu_nodes: {}\n"
+
+
+def test_quiet(scan: Scan) -> None:
+    done = scan("--quiet", "127.0.0.1:1")
+    assert done.stdout == ""
+    assert done.stderr == "127.0.0.1: Connection refused\n"

@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What `metal-gpu top` shows, by width and height of the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+
+from metal_gpu.gpu_use import Gpu
+from metal_gpu.terminal import top as command
+from metal_gpu.terminal.top_view import drawn
+from metal_gpu.top import Machine
+
+_UID = "5a1f4e0e-8b1b-4b43-9d0c-0c5d3e0c9a11"
+
+
+def _gpu(index: int, **changes: object) -> Gpu:
+    found: Gpu = {
+        "index": index,
+        "uuid": f"GPU-{index}",
+        "address": f"0000:{index:02x}:00.0",
+        "model": "NVIDIA H100 80GB HBM3",
+        "utilization": 87,
+        "memory_used_mib": 72_345,
+        "memory_mib": 81_559,
+        "temperature_c": 64,
+        "power_w": 631.42,
+        "power_limit_w": 700.0,
+        "error": None,
+        "xids": [],
+        "pods": [],
+    }
+    return {**found, **changes}  # type: ignore[typeddict-item]
+
+
+def _machines() -> list[Machine]:
+    long = "gpu-with-a-very-long-name.rack-7.example.com"
+    blank = dict.fromkeys(("utilization", "memory_used_mib", "temperature_c", "power_w"))
+    pods = [{"uid": _UID, "pod": "research/" + "train-" * 10}, {"uid": _UID, "pod": None}]
+    xids = [{"number": 31, "count": 3, "tier": "application", "meaning": "invalid access"}]
+    lost = _gpu(2, error="[GPU is lost]", **blank)
+    return [
+        {"host": "silent", "error": "the node cannot be reached", "answered": False, "gpus": []},
+        {"host": "empty", "error": None, "answered": True, "gpus": []},
+        {
+            "host": long,
+            "error": None,
+            "answered": True,
+            "gpus": [
+                _gpu(0, pods=pods),
+                _gpu(1, xids=xids),
+                lost,
+            ],
+        },
+    ]
+
+
+def _drawn(width: int, height: int | None = None, error: str | None = None) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    with console.capture() as capture:
+        console.print(drawn(_machines(), error, width, height))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_80_columns() -> None:
+    lines = _drawn(80)
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "silent: the node cannot be reached"
+    assert lines[1] == "empty: no GPU"
+    assert lines[2].split() == ["host", "GPU", "use", "memory", "°C", "W", "Xid,", "pods"]
+    assert lines[3].endswith("[GPU is lost]")
+    assert "Xid 31 x3 invalid access" in lines[4]
+    assert lines[5].split()[1:7] == ["0", "87%", "━━━━━", "70.6/80G", "64", "631/700"]
+    assert "research/train-" in lines[5]
+    assert lines[6].endswith("1 without an answer; 1 GPU needs somebody")
+
+
+def test_a_cluster_that_does_not_answer_is_a_line() -> None:
+    lines = _drawn(80, error="the API server " + "x" * 100)
+    assert lines[0].startswith("the API server x")
+    assert len(lines[0]) == 80
+
+
+def test_wide_terminals_have_the_model() -> None:
+    lines = _drawn(120)
+    assert max(map(len, lines)) <= 120
+    assert "H100 80GB HBM3" in lines[3]
+
+
+def test_without_a_terminal_nothing_is_cut() -> None:
+    text = "\n".join(_drawn(10_000))
+    assert "gpu-with-a-very-long-name.rack-7.example.com" in text
+    assert f"{'train-' * 10}; pod {_UID}" in text
+
+
+def test_what_matters_most_is_shown_where_there_is_little_room() -> None:
+    lines = _drawn(80, 7)
+    assert [line.split()[0] for line in lines[:-1]] == [
+        "silent:",
+        "empty:",
+        "host",
+        "gpu-with-a-very-l…",
+        "…",
+    ]
+    assert len(_drawn(80, 10)) == 7
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with one GPU."""
+    row = "0, GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01, Tesla T4, 15360, 00000000:03:00.0, Enabled"
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho '{row}, 580.1, 5, 1, 30, 25, 70'\n")
+    (tmp_path / "dmesg").write_text("#!/bin/sh\n")
+    for name in ("nvidia-smi", "dmesg"):
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def test_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        command.top(once=True, as_json=True)
+    assert ended.value.exit_code == 0
+    (machine,) = json.loads(capsys.readouterr().out)["machines"]
+    assert machine["gpus"][0]["utilization"] == 5
+    with pytest.raises(typer.Exit):
+        command.top(once=True, kubeconfig=str(here / "missing"))
+    shown = capsys.readouterr().out
+    assert "Tesla T4" in shown
+    assert "does not exist" in shown
+
+
+def test_command_with_a_host_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        command.top(["admin@127.0.0.1:1"], once=True)
+    assert ended.value.exit_code == 3
+    assert "127.0.0.1" in capsys.readouterr().out
