@@ -1,0 +1,56 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A machine, as an inventory or a command line names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Host:
+    """How to reach one machine. What is None comes from ~/.ssh/config, or is SSH's default."""
+
+    name: str  # in output and findings
+    address: str
+    port: int | None = None
+    user: str | None = None
+    key_file: str | None = None
+    jump: str | None = None  # as ProxyJump: [USER@]HOST[:PORT], several with commas
+    become: bool = True  # become root with sudo, unless the user is root
+    variables: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
+    local: bool = False  # this machine, without SSH
+
+    @classmethod
+    def parse(cls, text: str) -> Host:
+        """Return the host of [USER@]ADDRESS[:PORT], or [USER@][IPV6]:PORT.
+
+        Raises ValueError.
+        """
+        user, _at, rest = text.rpartition("@")
+        address, port = _split_port(rest)
+        if not address or any(character.isspace() for character in text):
+            raise ValueError(f"{text!r} is not a host; expected [USER@]ADDRESS[:PORT]")
+        if port is not None and not (port.isdecimal() and 0 < int(port) < 65536):
+            raise ValueError(f"{text!r} has the port {port!r}; expected a number up to 65535")
+        return cls(address, address, None if port is None else int(port), user or None)
+
+    @classmethod
+    def this_machine(cls, name: str) -> Host:
+        """Return the machine that runs this program."""
+        return cls(name, "localhost", local=True)
+
+
+def _split_port(text: str) -> tuple[str, str | None]:
+    if text.startswith("["):
+        address, _end, rest = text[1:].partition("]")
+        return address, rest[1:] if rest.startswith(":") else None
+    if text.count(":") == 1:
+        address, _colon, port = text.partition(":")
+        return address, port
+    return text, None  # also an IPv6 address without a port

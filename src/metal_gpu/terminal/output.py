@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What commands print: JSON, tables, findings and messages.
+
+Results go to standard output. Messages, progress and errors go to standard error, so that a pipe
+gets results only. Colours appear only on a terminal, and not with NO_COLOR (https://no-color.org).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# rich takes 100 ms to load, so only what prints with it does.
+_STYLES = {"refusal": "red", "stop": "red", "failure": "red", "notice": "yellow"}
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """Return a console on a stream, by default standard output.
+
+    Where there is no terminal, lines are not wrapped, so that `grep` finds whole lines.
+    """
+    from rich.console import Console
+
+    stream = stream or sys.stdout
+    width = None if stream.isatty() else 10_000
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def print_json(value: object) -> None:
+    """Print a result for programs."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, stream: TextIO | None = None
+) -> None:
+    """Print aligned columns without a frame, so that `awk` and people can read them."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console(stream).print(table)
+
+
+def print_finding(finding: Mapping[str, str], *, stream: TextIO | None = None) -> None:
+    """Print a finding: what is wrong, and what to do about it."""
+    from rich.text import Text
+
+    style = _STYLES.get(finding["severity"], "")
+    line = Text()
+    line.append(f"{finding['severity']} {finding['code']}", style=style)
+    line.append(f" {finding['host']}: {finding['message']}")
+    out = console(stream)
+    out.print(line)
+    out.print(Text(f"    remedy: {finding['remedy']}"))
+    out.print(Text(f"    see {finding['reference']}", style="dim"))
+
+
+def print_line(text: str, style: str = "", *, stream: TextIO | None = None) -> None:
+    """Print a line of a result."""
+    from rich.text import Text
+
+    console(stream).print(Text(text, style=style))
+
+
+def message(text: str, style: str = "") -> None:
+    """Print a line to standard error: progress, or where something was written."""
+    print_line(text, style, stream=sys.stderr)
+
+
+def error(text: str) -> None:
+    """Print what made a command fail to standard error."""
+    from rich.text import Text
+
+    line = Text("error: ", style="bold red")
+    line.append(text, style="default")
+    console(sys.stderr).print(line)
