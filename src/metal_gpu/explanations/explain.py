@@ -21,13 +21,14 @@ from metal_gpu.explanations.index import Document, Row, Section, is_telling, pat
 READ, TEXT, SHORT_TEXT, WORDS = "read", "text", "short text", "words"
 
 _LONGEST = 10_000  # characters of a line
-_CODE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
+_CODE = re.compile(r"\b[A-Z][A-Z0-9_]{4,}\b")
 _WORD = re.compile(r"[a-z0-9][a-z0-9./_-]*[a-z0-9]|[a-z0-9]")
 _EMPTY = frozenset(
     "a an the and or of in on at to for from with is are was be has have it its this that there no "
     "not as by i my me get gets we you what why when where how does do all any after".split()
 )
-_ENOUGH = 0.6  # share of the words of a question that a symptom must have
+_ENOUGH = 0.6  # share of the words of a question that a row must have
+_ENOUGH_OF_ROW = 0.4  # share of the words of a symptom that a question must have
 _AT_LEAST = 2  # words
 _MOST_ROWS = 2  # that only words suggest
 
@@ -124,7 +125,7 @@ class Explainer:
         scores = [
             (len(asked & words) / len(asked), row)
             for row, words, own in self._words
-            if asked & own and len(asked & words) >= min(_AT_LEAST, len(asked))
+            if len(asked & words) >= _AT_LEAST and len(asked & own) >= _ENOUGH_OF_ROW * len(own)
         ]
         best = max((share for share, _row in scores), default=0.0)
         if best >= _ENOUGH:

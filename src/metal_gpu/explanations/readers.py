@@ -41,7 +41,9 @@ _CUDA = re.compile(
     re.IGNORECASE,
 )
 _PULL = re.compile(r"\bpull|manifest|registry|oauth token|anonymous token|basic auth|\bimage\b")
-_IMAGE = re.compile(r"""(?:image|for) \\?["']?(?P<image>[\w.-]+(?::\d+)?/[\w./-]+(?:[:@][\w.:-]+)?)""")
+_IMAGE = re.compile(
+    r"""(?:image|for) \\?["']?(?P<image>[\w.-]+(?::\d+)?/[\w./-]+(?:[:@][\w.:-]+)?)"""
+)
 
 _LEFT_ALONE = {
     xids.APPLICATION: (

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import typer
 
+from metal_gpu.terminal import play
+from metal_gpu.terminal.explain import explain
+
 app = typer.Typer(
     name="metal-gpu",
     help="Turn bare machines with NVIDIA GPUs into GPU nodes, and prove every GPU.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+
+app.command()(explain)
+app.command("x", hidden=True)(lambda: None)
 
 
 def main() -> None:
