@@ -30,6 +30,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from metal_gpu.playbooks import files
 from metal_gpu.playbooks.options import PROMPTS
 
 CALLBACK = "metal.gpu.quiet"
@@ -41,6 +42,7 @@ _NOT_OF_THE_USER = (
     *("ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_RETRY_FILES_ENABLED"),
     *("ANSIBLE_CACHE_PLUGIN", "ANSIBLE_CACHE_PLUGIN_CONNECTION"),
 )
+_COLLECTIONS = (Path.home() / ".ansible" / "collections", Path("/usr/share/ansible/collections"))
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Event = Mapping[str, object]
@@ -113,8 +115,7 @@ def check() -> str:
 def missing_collection(environment: Mapping[str, str]) -> str:
     """Return what to know if kubernetes.core is in no usual place; empty if it is."""
     configured = environment.get("ANSIBLE_COLLECTIONS_PATH", "").split(os.pathsep)
-    usual = [Path.home() / ".ansible" / "collections", "/usr/share/ansible/collections"]
-    for place in [*configured, *usual, *sys.path]:
+    for place in [*configured, *_COLLECTIONS, *sys.path]:
         if place and (Path(place) / "ansible_collections" / "kubernetes" / "core").is_dir():
             return ""
     return (
@@ -217,11 +218,23 @@ def _path(environment: Mapping[str, str]) -> str:
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what a run sees that the user has not set."""
     return {
+        **_collections(environment),
         "PATH": _path(environment),
         "ANSIBLE_STDOUT_CALLBACK": environment.get("ANSIBLE_STDOUT_CALLBACK", CALLBACK),
         "ANSIBLE_FORCE_COLOR": "False",  # the display colours itself
         "ANSIBLE_NOCOLOR": "True",
     }
+
+
+def _collections(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return where an Ansible of another Python finds this collection."""
+    is_own = (Path(sys.executable).parent / "ansible-playbook").is_file()
+    own = files.folder()
+    if is_own or own is None or "ANSIBLE_COLLECTIONS_PATH" in environment:
+        return {}
+    # Those of Ansible's own default come after.
+    places = [own.parents[2], *_COLLECTIONS]
+    return {"ANSIBLE_COLLECTIONS_PATH": os.pathsep.join(map(str, places))}
 
 
 @contextmanager

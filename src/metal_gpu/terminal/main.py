@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 
 app.command()(explain)
-app.command("x", hidden=True)(lambda: None)
+play.register(app)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ The names and the help come from the files. `plan` is `site --check --diff`.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 PLAN = "plan"
 
 _SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": True}
-_PLAN_HELP = "Show what `metal-gpu site` would change, file by file. Changes nothing."
+_PLAN = "Show what `metal-gpu site` would change, file by file. Changes nothing."
 _END = """
 The exit code is that of ansible-playbook: 0 if every node is well, 2 if a node fails, 4 if a node
 cannot be reached. It is 130 after Ctrl-C, and 2 if an option or the installation cannot be used.
@@ -87,9 +88,15 @@ def register(app: typer.Typer) -> None:
         return
     for name in files.names(collection):
         text = files.path(collection, name).read_text(encoding="utf-8")
-        _add(app, name, name, _help(files.describe(text)))
+        described = files.describe(text)
+        _add(app, name, name, _short(described.text), _help(described))
         if name == "site":
-            _add(app, PLAN, name, _PLAN_HELP + "\n" + _END)
+            _add(app, PLAN, name, _PLAN, f"{_PLAN}\n{_END}")
+
+
+def _short(text: str) -> str:
+    """Return the first sentence."""
+    return re.split(r"(?<=\.)\s", text)[0]
 
 
 def _help(described: files.Description) -> str:
@@ -98,7 +105,7 @@ def _help(described: files.Description) -> str:
     return f"{described.text}{heading}\nWhat follows `--` is handed on to ansible-playbook.\n{_END}"
 
 
-def _add(app: typer.Typer, command: str, playbook: str, text: str) -> None:
+def _add(app: typer.Typer, command: str, playbook: str, short: str, text: str) -> None:
     is_plan = command == PLAN
 
     def play(
@@ -135,7 +142,7 @@ def _add(app: typer.Typer, command: str, playbook: str, text: str) -> None:
         how = "json" if as_json else "quiet" if quiet else "plain" if plain else "live"
         raise typer.Exit(run(playbook, options, how))
 
-    app.command(command, help=text, context_settings=_SETTINGS)(play)
+    app.command(command, help=text, short_help=short, context_settings=_SETTINGS)(play)
 
 
 def run(playbook: str, options: Options, how: str) -> int:
