@@ -19,14 +19,26 @@ from rich.live import Live
 from rich.text import Text
 
 from ansible_collections.metal.gpu.plugins.module_utils.words import some
-from metal_gpu.playbooks.progress import DONE, RUNNING, UNUSED, Progress, Stage
+from metal_gpu.playbooks.progress import (
+    DONE,
+    RUNNING,
+    STOPPED,
+    UNUSED,
+    Progress,
+    Stage,
+)
 
 _BAR = 16  # characters
-_TITLE = 20
+_TITLE = 18
 _NODES = 3  # names of those that are waited for
-_SIGNS = {DONE: ("✔", "green"), RUNNING: ("▶", "cyan"), UNUSED: ("-", "dim")}
+_SIGNS = {
+    DONE: ("✔", "green"),
+    RUNNING: ("▶", "cyan"),
+    UNUSED: ("-", "dim"),
+    STOPPED: ("■", "yellow"),
+}
 _FAILED = ("✘", "red")
-_ASCII = {"✔": "+", "▶": ">", "✘": "!", "━": "=", "─": "-", "·": "."}
+_ASCII = {"✔": "+", "▶": ">", "✘": "!", "■": "x", "…": "~", "━": "=", "─": "-", "·": "."}
 
 
 class Display:
@@ -53,6 +65,8 @@ class Display:
         error: BaseException | None,
         place: TracebackType | None,
     ) -> None:
+        with self._lock:
+            self._progress.end(self._clock())
         self._live.__exit__(kind, error, place)
         for line in self.lines():
             self._console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
@@ -87,7 +101,7 @@ def lines_of(stage: Stage, now: float) -> Iterator[Text]:
     sign, style = _FAILED if stage.failed else _SIGNS.get(stage.state, ("·", "dim"))
     line = Text(f"{sign} ", style=style)
     title = stage.title if len(stage.title) <= _TITLE else f"{stage.title[: _TITLE - 1]}…"
-    is_alive = stage.state in (DONE, RUNNING)
+    is_alive = stage.state in (DONE, RUNNING, STOPPED)
     line.append(f"{title:<{_TITLE}} ", "" if is_alive else "dim")
     if is_alive:
         line.append_text(bar(stage))
@@ -97,6 +111,8 @@ def lines_of(stage: Stage, now: float) -> Iterator[Text]:
     yield line
     if stage.state == RUNNING and stage.task:
         yield Text(f"    {waits(stage, now)}", style="dim")
+    elif stage.state == STOPPED:
+        yield Text(f"    stopped at: {stage.task}", style="yellow")
 
 
 def bar(stage: Stage) -> Text:
@@ -112,7 +128,7 @@ def bar(stage: Stage) -> Text:
 def describe(stage: Stage, now: float) -> str:
     """Return the numbers of a stage."""
     seconds = stage.seconds + (now - stage.since if stage.state == RUNNING else 0.0)
-    parts = [f"{stage.done}/{len(stage.nodes)}"]
+    parts = [f"{stage.done}/{len(stage.nodes)} nodes"]
     parts += [f"{len(stage.failed)} failed"] if stage.failed else []
     parts += [f"{stage.changed} changed"] if stage.changed else []
     return ", ".join([*parts, duration(seconds)])

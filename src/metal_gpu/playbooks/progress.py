@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from metal_gpu.playbooks import stages
 
-WAITING, RUNNING, DONE, UNUSED = "waiting", "running", "done", "unused"
+WAITING, RUNNING, DONE, UNUSED, STOPPED = "waiting", "running", "done", "unused", "stopped"
 
 Values = Mapping[str, object]
 
@@ -86,11 +86,11 @@ class Progress:
             self._end(data, now)
 
     def end(self, now: float) -> None:
-        """The run is over, whether or not it came to its end."""
-        self._leave(now)
-        for stage in self.stages:
-            if stage.state == WAITING:
-                stage.state = UNUSED
+        """The run is over. Without its last event, it did not come to its end."""
+        if stage := self._current:
+            stage.seconds += now - stage.since
+            stage.state = STOPPED
+        self._current = None
 
     def _start_task(self, data: Values, now: float) -> None:
         stage = self._stage(str(data.get("resolved_role") or data.get("role") or ""))
@@ -101,7 +101,9 @@ class Progress:
                 stage.state, stage.since = RUNNING, now
         if stage is not None:
             stage.waiting.clear()
-            stage.task, stage.task_since = str(data.get("name", "")), now
+            # Ansible writes "ROLE : NAME".
+            stage.task = str(data.get("name", "")).rpartition(" : ")[2]
+            stage.task_since = now
 
     def _stage(self, role: str) -> Stage | None:
         """Return the stage of a task in the play at hand; None for what is not shown."""
@@ -156,7 +158,10 @@ class Progress:
         self.unreachable = list(_mapping(data.get("dark")))
         self.processed = list(_mapping(data.get("processed")))
         self.outcome = str(_mapping(data.get("artifact_data")).get("metal_gpu_outcome") or "")
-        self.end(now)
+        self._leave(now)
+        for stage in self.stages:
+            if stage.state == WAITING:
+                stage.state = UNUSED
 
 
 def _mapping(value: object) -> Values:

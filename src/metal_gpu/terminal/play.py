@@ -64,17 +64,21 @@ ExtraVars = Annotated[
     ),
 ]
 Tags = Annotated[
-    list[str], typer.Option("--tags", "-t", metavar="TAG", help="Only these parts.", show_default=False)
+    list[str],
+    typer.Option("--tags", "-t", metavar="TAG", help="Only these parts.", show_default=False),
 ]
 SkipTags = Annotated[
-    list[str], typer.Option("--skip-tags", metavar="TAG", help="Not these parts.", show_default=False)
+    list[str],
+    typer.Option("--skip-tags", metavar="TAG", help="Not these parts.", show_default=False),
 ]
 AskBecomePass = Annotated[
     bool, typer.Option("--ask-become-pass", "-K", help="Ask for the password of sudo.")
 ]
 Report = Annotated[
     str,
-    typer.Option("--report", metavar="FILE", help="Write the verdicts to this file (verify_report)."),
+    typer.Option(
+        "--report", metavar="FILE", help="Write the verdicts to this file (verify_report)."
+    ),
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="Print lines, also on a terminal.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")]

@@ -23,7 +23,11 @@ from metal_gpu.terminal import exit_codes, output
 
 # Lines that the bars show, or that only the log needs.
 _IN_BARS = ("changed: ", "waiting: ", "metal_gpu_outcome: ")
-_STYLES = {"runner_on_failed": "red", "runner_on_unreachable": "red", "runner_item_on_failed": "red"}
+_STYLES = {
+    "runner_on_failed": "red",
+    "runner_on_unreachable": "red",
+    "runner_item_on_failed": "red",
+}
 
 
 def show(playbook: str, wanted: Sequence[str], passwords: Mapping[str, str], how: str) -> int:
@@ -131,7 +135,7 @@ def _print_table(progress: Progress) -> None:
 
 def _tell_end(progress: Progress, ended: Ended, log: str) -> None:
     if ended.signal:
-        output.message("The run was stopped. `metal-gpu plan` shows what is left to do.", "yellow")
+        output.message("The run was stopped, and the nodes stay as they are now.", "yellow")
     if progress.report:
         output.message(f"report: {progress.report}")
     if log:
