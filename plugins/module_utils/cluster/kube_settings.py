@@ -16,8 +16,6 @@ import re
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.basic import env_fallback
-
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
@@ -38,25 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
-def _option(kind: str, *names: str, **more: Any) -> dict[str, Any]:
-    """Return an option, and the environment variables that set it."""
-    variables = [f"K8S_AUTH_{name}" for name in names]
-    return {"type": kind, "fallback": (env_fallback, variables), **more}
-
-
-# Names, aliases and environment variables are those of the collection kubernetes.core.
-AUTH_ARGUMENTS: dict[str, Any] = {
-    "kubeconfig": _option("raw", "KUBECONFIG"),
-    "context": _option("str", "CONTEXT"),
-    "host": _option("str", "HOST"),
-    "api_key": _option("str", "API_KEY", no_log=True),
-    "ca_cert": _option("path", "CA_CERT", "SSL_CA_CERT", aliases=["ssl_ca_cert"]),
-    "client_cert": _option("path", "CLIENT_CERT", "CERT_FILE", aliases=["cert_file"]),
-    # The path, not the key.
-    "client_key": _option("path", "CLIENT_KEY", "KEY_FILE", aliases=["key_file"], no_log=False),
-    "validate_certs": _option("bool", "VALIDATE_CERTS", "VERIFY_SSL", aliases=["verify_ssl"]),
-}
-
+# Names and meanings are those of the collection kubernetes.core.
+OPTIONS = (
+    *("kubeconfig", "context", "host", "api_key"),
+    *("ca_cert", "client_cert", "client_key", "validate_certs"),
+)
+_FILES = ("ca_cert", "client_cert", "client_key")
 _SECRETS = {"token", "password", "client-key-data", "access-token", "refresh-token", "id-token"}
 
 
@@ -65,7 +50,7 @@ class SettingsInvalid(KubeError):
 
 
 def connect(options: Mapping[str, Any]) -> Client:
-    """Return a client for the options named in AUTH_ARGUMENTS. Raises SettingsInvalid.
+    """Return a client for the options in OPTIONS. Raises SettingsInvalid.
 
     The order is that of kubernetes.core: complete credentials in the options; else kubeconfig or
     context; else the service account of the pod this runs in; else the default kubeconfig. Other
@@ -95,7 +80,7 @@ def connect(options: Mapping[str, Any]) -> Client:
         value = options[option]
         if value is None:
             continue
-        if AUTH_ARGUMENTS[option]["type"] == "path" and not os.path.isfile(value):
+        if option in _FILES and not os.path.isfile(value):
             raise SettingsInvalid(f"{option}: file {value} does not exist")
         setattr(configuration, attribute, value)
 

@@ -37,7 +37,8 @@ _POD = Subject(
 )
 _XID = re.compile(r"\bXid[\s_=:#-]{0,2}(?P<number>\d{1,4})\b", re.IGNORECASE)
 _CUDA = re.compile(
-    r"\b(?:CUDA|cudaError\w*|error(?: code)?)[\s(:=]{1,3}(?:error[\s:=]{1,2})?(?P<number>\d{1,3})\b",
+    r"\b(?:CUDA|cudaError\w*|error(?: code)?)[\s(:=]{1,3}(?:error[\s:=]{1,2})?"
+    r"(?P<number>\d{1,3})\b",
     re.IGNORECASE,
 )
 _PULL = re.compile(r"\bpull|manifest|registry|oauth token|anonymous token|basic auth|\bimage\b")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from metal_gpu.terminal import play
+from metal_gpu.terminal import cluster, play
 from metal_gpu.terminal.explain import explain
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 
 app.command()(explain)
 play.register(app)
+app.add_typer(cluster.app, name="cluster")
 
 
 def main() -> None:

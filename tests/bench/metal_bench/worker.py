@@ -26,7 +26,7 @@ CONNECTIONS = 8
 
 
 def _client(kubeconfig: str) -> Client:
-    options = dict.fromkeys(kube_settings.AUTH_ARGUMENTS)
+    options = dict.fromkeys(kube_settings.OPTIONS)
     return kube_settings.connect({**options, "kubeconfig": kubeconfig})
 
 

@@ -55,8 +55,8 @@ def test_examples_are_commands_without_remarks_and_continuations():
         "# SPDX-License-Identifier: X\n\n# Does it. Well.\n#\n"
         "#   ansible-playbook -i inventory.yml metal.gpu.site --check   # shows it\n"
         "#   # A remark.\n"
-        "#   ansible-playbook metal.gpu.site -e a=https://b/#c \\\n#     -e d\n\n"
-        "- name: x\n# later\n"
+        "#   ansible-playbook metal.gpu.site -e a=https://b/#c \\\n"
+        "#     -e d\n\n- name: x\n# later\n"
     )
     assert found.text == "Does it. Well."
     assert found.examples == (
