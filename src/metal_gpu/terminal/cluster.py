@@ -59,7 +59,7 @@ Context = Annotated[
     str, typer.Option("--context", metavar="NAME", help="Instead of the current context.")
 ]
 Gpus = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--gpus",
         metavar="N",
@@ -95,7 +95,7 @@ def verify(
     node: Node = [],  # noqa: B006
     kubeconfig: Kubeconfig = "",
     context: Context = "",
-    gpus: Gpus = -1,
+    gpus: Gpus = None,
     no_smoke: NoSmoke = False,
     namespace: Namespace = "default",
     image: Image = "",
@@ -125,7 +125,7 @@ def show(
     node: Node = [],  # noqa: B006
     kubeconfig: Kubeconfig = "",
     context: Context = "",
-    gpus: Gpus = -1,
+    gpus: Gpus = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -143,7 +143,7 @@ app.command("show", help=f"{_SHOW}\n{_END}", short_help=_SHOW)(show)
 def _run(
     options: Mapping[str, str],
     names: Sequence[str],
-    gpus: int,
+    gpus: int | None,
     settings: object | None,
     how: str,
 ) -> int:
@@ -159,7 +159,7 @@ def _run(
 
     given = {**dict.fromkeys(OPTIONS), **{key: value or None for key, value in options.items()}}
     try:
-        return _ask(connect(given), names, None if gpus < 0 else gpus, settings, how)
+        return _ask(connect(given), names, gpus, settings, how)
     except SettingsInvalid as error:
         output.error(str(error))
         return exit_codes.USAGE
