@@ -54,7 +54,8 @@ class Document(NamedTuple):
 
 def parse(text: str, path: str) -> Document:
     """Parse the page. `path` is its place in the project."""
-    rows, causes = [], {}
+    rows: list[Row] = []
+    causes: dict[str, str] = {}
     chapter = title = ""
     for heading, body in _parts(text):
         if heading.startswith("### "):
@@ -91,7 +92,8 @@ def is_telling(text: str) -> bool:
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
     """Yield each heading with the text below it. Code blocks have no headings."""
-    heading, lines, is_code = "## ", [], False
+    heading, is_code = "## ", False
+    lines: list[str] = []
     for line in text.splitlines():
         is_code ^= line.startswith("```")
         if not is_code and _HEADING.match(line):

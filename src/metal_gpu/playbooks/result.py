@@ -40,7 +40,7 @@ def word(verdict: Values) -> str:
 
 def narrow(progress: Progress) -> list[tuple[str, ...]]:
     """Return the rows of a table for a terminal that is too narrow for that of the playbook."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, verdict in progress.verdicts.items():
         machine, layers = _mapping(verdict.get("machine")), _mapping(verdict.get("layers"))
         model, proven = machine.get("gpu"), layers.get("smoke") or layers.get("nvml")

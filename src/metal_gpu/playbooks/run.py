@@ -115,7 +115,7 @@ def check() -> str:
 def missing_collection(environment: Mapping[str, str]) -> str:
     """Return what to know if kubernetes.core is in no usual place; empty if it is."""
     configured = environment.get("ANSIBLE_COLLECTIONS_PATH", "").split(os.pathsep)
-    for place in [*configured, *_COLLECTIONS, *sys.path]:
+    for place in [*configured, *map(str, _COLLECTIONS), *sys.path]:
         if place and (Path(place) / "ansible_collections" / "kubernetes" / "core").is_dir():
             return ""
     return (

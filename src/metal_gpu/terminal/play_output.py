@@ -136,7 +136,7 @@ def _print_table(progress: Progress) -> None:
 def _tell_end(progress: Progress, ended: Ended, log: str) -> None:
     if ended.signal:
         output.message("The run was stopped, and the nodes stay as they are now.", "yellow")
-    if progress.report:
-        output.message(f"report: {progress.report}")
-    if log:
-        output.message(f"log: {log}")
+    # Not wrapped, so that a path can be copied.
+    for word, path in (("report", progress.report), ("log", log)):
+        if path:
+            sys.stderr.write(f"{word}: {path}\n")

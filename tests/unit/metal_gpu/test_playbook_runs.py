@@ -168,7 +168,7 @@ def test_on_a_terminal_there_are_bars(tmp_path):
     assert _COLOUR.search(text)
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is back
     (log,) = small.logs()
-    assert f"log: {log}" in "".join(lines)
+    assert f"log: {log}\r\n" in text
     assert "changed: [gpu-1]" in log.read_text()
 
 
