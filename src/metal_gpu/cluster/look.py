@@ -24,7 +24,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors impo
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_evidence import Free
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import number, section, text
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import ClusterRow
 
 GPU = "nvidia.com/gpu"
@@ -126,11 +126,11 @@ def _plugins(client: Client, notes: list[str]) -> list[Plugin] | None:
 
 
 def _plugin(daemonset: Mapping[str, object]) -> Plugin:
-    metadata, status = section(daemonset, "metadata"), section(daemonset, "status")
-    containers = section(daemonset, "spec", "template", "spec").get("containers") or [{}]
+    containers = section(daemonset, "spec", "template", "spec").get("containers")
+    first = containers[0] if isinstance(containers, list) and containers else {}
     return Plugin(
-        f"{metadata.get('namespace')}/{metadata.get('name')}",
-        str(containers[0].get("image", "")),
-        int(status.get("desiredNumberScheduled") or 0),
-        int(status.get("numberReady") or 0),
+        f"{text(daemonset, 'metadata', 'namespace')}/{text(daemonset, 'metadata', 'name')}",
+        text(first, "image") or "",
+        number(daemonset, "status", "desiredNumberScheduled") or 0,
+        number(daemonset, "status", "numberReady") or 0,
     )

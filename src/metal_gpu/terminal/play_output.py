@@ -49,16 +49,23 @@ def show(playbook: str, wanted: Sequence[str], passwords: Mapping[str, str], how
         ended = run(f"{files.COLLECTION}.{playbook}", wanted, handle, say, passwords)
     rc = exit_codes.INTERRUPTED if ended.signal == 2 else ended.rc
     if how == "json":
+        if rc and not progress.processed:  # nothing in the document says why
+            sys.stderr.write("".join(f"{line}\n" for line in lines))
         is_stopped = bool(ended.signal)
         output.print_json(result.as_document(progress, playbook, rc, path or None, is_stopped))
         return rc
     if how == "quiet" and rc != 0:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
-    if how == "live" and sys.stdout.isatty():
+    if how == "live" and has_bars():
         _print_table(progress)
     if how != "quiet" or rc != 0:
         _tell_end(progress, ended, path)
     return rc
+
+
+def has_bars() -> bool:
+    """Tell whether standard output is a terminal that can move the cursor."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _progress(playbook: str) -> Progress:
@@ -86,7 +93,7 @@ def _printer(
     """Return how messages are printed, and how events are."""
     import time
 
-    if how == "live" and sys.stdout.isatty():
+    if how == "live" and has_bars():
         return _live(progress, stack)
 
     def feed(event: Event, text: str) -> None:

@@ -177,7 +177,6 @@ def test_a_cluster_without_gpus_is_not_well(cluster, kubectl):
 
 
 def test_without_the_permission_for_pods_the_rest_is_told(cluster, kubectl):
-    cluster.denied = [("create", "pods")] if hasattr(cluster, "denied") else None
     cluster.refusals["create", "selfsubjectaccessreviews"] = Refusal(403, "no reviews")
     cluster.refusals["list", "daemonsets"] = Refusal(403, "no daemonsets")
     code, document = json_of(kubectl, "verify")
@@ -224,13 +223,7 @@ def test_ansible_is_not_needed(cluster, tmp_path):
         "from metal_gpu.terminal.cluster import app\n"
         f"app(['show', '--kubeconfig', {str(kubeconfig)!r}])"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=command.environment(),
-    )
+    found = command.run_program(program)
     assert found.returncode == 0, found.stderr
     assert "gpu-1" in found.stdout
 

@@ -42,6 +42,18 @@ def run(
     )
 
 
+def run_program(program: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python that uses the library."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(**env),
+        timeout=120,
+    )
+
+
 def parsed(name: str, text: str) -> Any:
     """Return JSON that a command has printed; it must fit the schema of that name."""
     schema = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
