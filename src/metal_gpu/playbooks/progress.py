@@ -148,6 +148,11 @@ class Progress:
         for name, found in _mapping(result.get("stopped")).items():
             if isinstance(found, list):
                 self.refused[name] = [_mapping(one) for one in found]
+        if self._current:  # nodes that fail need not have a task that fails
+            bad = [name for name, one in verdicts.items() if not one.get("ok")]
+            failed = dict.fromkeys([*bad, *self.refused])
+            self._current.failed |= failed
+            self._current.nodes |= failed
         table = result.get("table")
         if isinstance(table, list) and table:
             self.table = [str(line) for line in table]

@@ -357,6 +357,7 @@ def test_the_end_has_outcome_and_verdicts(a_run):
     assert document["report"] == "/r.json"
     assert result.narrow(a_run.progress) == [("gpu-1", "Tesla P100", "3/4", "GPU_FAULTY")]
     assert [one.state for one in a_run.progress.stages] == [UNUSED, UNUSED, DONE]
+    assert a_run.lines("Proof of the GPUs")[0].startswith("✘ Proof of the GPUs")
 
 
 def test_a_refused_run_has_the_findings_of_its_hosts(a_run):
