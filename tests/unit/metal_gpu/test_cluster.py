@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import parse_node
 from ansible_collections.metal.gpu.tests.unit.support import command
-from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
+from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer, Refusal
 from metal_gpu.cluster.look import expect, has_gpus
 
 GPU = "nvidia.com/gpu"
@@ -43,11 +43,13 @@ def plugin(desired=1, ready=1):
 
 
 @pytest.fixture
-def cluster(api):
-    api.put("nodes", node("control-1", capacity=None))
-    api.put("nodes", node("gpu-1", labels={"nvidia.com/gpu.product": "Tesla-P100"}))
-    api.put("daemonsets", plugin())
-    return api
+def cluster():
+    """A cluster on the loopback, with one node that has GPUs."""
+    with ApiServer() as api:
+        api.put("nodes", node("control-1", capacity=None))
+        api.put("nodes", node("gpu-1", labels={"nvidia.com/gpu.product": "Tesla-P100"}))
+        api.put("daemonsets", plugin())
+        yield api
 
 
 @pytest.fixture

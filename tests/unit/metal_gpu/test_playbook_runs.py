@@ -158,7 +158,8 @@ def test_on_a_terminal_there_are_bars(tmp_path):
     text, code = ended(small.on_terminal())
     assert code == 2
     lines = shown(text)
-    assert max(map(len, lines)) <= COLUMNS
+    # A path is not broken, so that it can be copied.
+    assert max(len(line) for line in lines if not line.startswith("log: ")) <= COLUMNS
     assert any(re.match(r"✔ Check the nodes +━{16} 2/2 nodes", line) for line in lines)
     assert any(re.match(r"✘ Driver +━{16} 1/2 nodes, 1 failed, 2 changed", line) for line in lines)
     assert any(re.match(r"- Container engine +nothing to do", line) for line in lines)
