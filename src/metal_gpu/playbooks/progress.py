@@ -145,12 +145,15 @@ class Progress:
     def _judged(self, result: Values) -> None:
         verdicts = {name: _mapping(one) for name, one in _mapping(result.get("verdicts")).items()}
         self.verdicts.update(verdicts)
-        for name, found in _mapping(result.get("stopped")).items():
-            if isinstance(found, list):
-                self.refused[name] = [_mapping(one) for one in found]
+        refused = {
+            name: [_mapping(one) for one in found]
+            for name, found in _mapping(result.get("stopped")).items()
+            if isinstance(found, list)
+        }
+        self.refused.update(refused)
         if self._current:  # nodes that fail need not have a task that fails
             bad = [name for name, one in verdicts.items() if not one.get("ok")]
-            failed = dict.fromkeys([*bad, *self.refused])
+            failed = dict.fromkeys([*bad, *refused])
             self._current.failed |= failed
             self._current.nodes |= failed
         table = result.get("table")
