@@ -3,10 +3,7 @@
 
 """Run a playbook by ansible-runner, and stop it cleanly.
 
-ansible-playbook runs in a session of its own, so Ctrl-C in the terminal reaches only this process.
-The first one is handed on as SIGINT: Ansible stops its workers, and modules delete their pods. The
-second one, or ten seconds, kill what is left. Everything that ansible-runner writes is in a folder
-that is gone when the run is over.
+Everything that ansible-runner writes is in a folder that is gone when the run is over.
 
 ansible-runner changes settings of Ansible, such as the check of host keys and the cache of facts.
 Here, those of the user hold.
@@ -19,24 +16,19 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
 
 from metal_gpu.playbooks import files
 from metal_gpu.playbooks.options import PROMPTS
+from metal_gpu.playbooks.stopping import Stop
 
 CALLBACK = "metal.gpu.quiet"
 INSTALL = "pip install 'metal-gpu[ansible]'"
-PATIENCE_S = 10.0  # between SIGINT and SIGKILL
-
 _POLL_S = 0.5  # how often ansible-runner asks whether to stop, if nothing is printed
 _NOT_OF_THE_USER = (
     *("ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_RETRY_FILES_ENABLED"),
@@ -57,42 +49,6 @@ class Ended(NamedTuple):
 
     rc: int
     signal: int  # that stopped it; 0: none
-
-
-class _Stop:
-    """What a signal does to the run."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self.signal = 0
-        self.process = 0  # of ansible-playbook; 0: not known yet
-        self._tell = tell
-        self._since = 0.0
-        self._is_killed = False
-
-    def handle(self, number: int, _frame: FrameType | None) -> None:
-        if self.signal:
-            self._is_killed = True
-            return
-        self.signal, self._since = number, time.monotonic()
-        # The handler of a signal may not wait for the lock of the display.
-        threading.Thread(
-            target=self._tell,
-            args=["stopping: Ansible ends its tasks. Press Ctrl-C again to kill it"],
-            daemon=True,
-        ).start()
-        if self.process:
-            with suppress(OSError):
-                os.kill(self.process, signal.SIGINT)
-
-    def is_over(self) -> bool:
-        """Tell whether to kill what is left."""
-        if not self.signal:
-            return False
-        is_late = time.monotonic() - self._since > PATIENCE_S
-        if not (self._is_killed or is_late or not self.process):
-            return False
-        _kill(descendants(self.process))  # ansible-runner kills ansible-playbook itself
-        return True
 
 
 def check() -> str:
@@ -139,15 +95,12 @@ def run(
     check()
     from ansible_runner.interface import init_runner
 
-    stop = _Stop(tell)
+    stop = Stop(tell)
 
     def handle(event: Event) -> bool:
         process = event.get("pid")
-        if isinstance(process, int) and not stop.process:
-            stop.process = process
-            if stop.signal:
-                with suppress(OSError):
-                    os.kill(process, signal.SIGINT)
+        if isinstance(process, int):
+            stop.know(process)
         on_event(event)
         return False  # nothing needs the event afterwards
 
@@ -173,6 +126,7 @@ def run(
         runner.config.suppress_output_file = True
         if not stop.signal:
             runner.run()
+        stop.finish()
     if stop.signal:
         return Ended(128 + stop.signal, stop.signal)
     return Ended(1 if runner.rc is None else runner.rc, 0)
@@ -181,32 +135,6 @@ def run(
 def plain(text: str) -> str:
     """Return what a terminal would show, without colours and carriage returns."""
     return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).replace("\r", "")
-
-
-def descendants(process: int) -> list[int]:
-    """Return the processes below a process. Ansible's workers have sessions of their own."""
-    if not process:
-        return []
-    listed = subprocess.run(
-        ["ps", "-A", "-o", "pid=", "-o", "ppid="], capture_output=True, text=True, check=False
-    )
-    children: dict[int, list[int]] = {}
-    for line in listed.stdout.splitlines():
-        child, parent = map(int, line.split())
-        children.setdefault(parent, []).append(child)
-    found: list[int] = []
-    rest = [process]
-    while rest:
-        below = children.get(rest.pop(), [])
-        found += below
-        rest += below
-    return found
-
-
-def _kill(processes: Iterable[int]) -> None:
-    for process in processes:
-        with suppress(OSError):
-            os.kill(process, signal.SIGKILL)
 
 
 def _path(environment: Mapping[str, str]) -> str:
@@ -238,7 +166,7 @@ def _collections(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _handled(stop: _Stop) -> Iterator[None]:
+def _handled(stop: Stop) -> Iterator[None]:
     """Handle signals, and restore what handled them before."""
     before = {number: signal.signal(number, stop.handle) for number in _SIGNALS}
     try:

@@ -52,7 +52,8 @@ def test_a_playbook_says_what_it_does_and_has_an_example(name):
 
 def test_examples_are_commands_without_remarks_and_continuations():
     found = files.describe(
-        "# SPDX-License-Identifier: X\n\n# Does it. Well.\n#\n"
+        "# SPDX"
+        "-License-Identifier: X\n\n# Does it. Well.\n#\n"
         "#   ansible-playbook -i inventory.yml metal.gpu.site --check   # shows it\n"
         "#   # A remark.\n"
         "#   ansible-playbook metal.gpu.site -e a=https://b/#c \\\n"

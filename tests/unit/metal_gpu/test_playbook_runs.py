@@ -208,6 +208,27 @@ def test_ctrl_c_stops_ansible_and_leaves_nothing(arguments, tmp_path):
     os.close(writer)
 
 
+@pytest.mark.parametrize("is_twice", [True, False])
+def test_a_task_that_ignores_signals_is_killed(is_twice, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    deaf = f"trap '' INT TERM HUP; exec cat {pipe}"
+    small = Small(tmp_path, gpu_1={"argv": ["sh", "-c", deaf]})
+    child = small.on_terminal("--plain")
+    child.expect(r"changed: \[gpu-1\]")
+    writer = os.open(pipe, os.O_WRONLY)
+    child.sendintr()
+    child.expect("stopping: Ansible ends its tasks")
+    if is_twice:
+        child.sendintr()
+    text, code = ended(child)
+    assert code == 130, text
+    with pytest.raises(BrokenPipeError):
+        os.write(writer, b"x")
+    os.close(writer)
+    assert small.left() == []
+
+
 def test_without_ansible_runner_an_error_says_what_to_install(tmp_path):
     small = Small(tmp_path, gpu_1={})
     hidden = tmp_path / "hidden" / "ansible_runner"

@@ -73,6 +73,9 @@ ROLES = {
 - name: Wait for the node
   ansible.builtin.command: {argv: [cat, "{{ wait_for }}"]}
   when: wait_for is defined
+- name: Run a program
+  ansible.builtin.command: {argv: "{{ argv }}"}
+  when: argv is defined
 - name: Check the driver
   ansible.builtin.fail: {msg: the driver does not load}
   when: fails | default(false)
