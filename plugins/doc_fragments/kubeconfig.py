@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The options of `AUTH_ARGUMENTS` in module_utils/cluster/kube_module.py."""
+    """The options of `AUTH_ARGUMENTS` in module_utils/cluster/kube_settings.py."""
 
     DOCUMENTATION = r"""
 options:

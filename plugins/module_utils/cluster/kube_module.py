@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.basic import env_fallback, missing_required_lib
+from ansible.module_utils.basic import missing_required_lib
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_settings import (
+    AUTH_ARGUMENTS,
     IMPORT_ERROR,
     connect,
     secrets,
@@ -23,25 +24,6 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 
-
-def _option(kind: str, *names: str, **more: Any) -> dict[str, Any]:
-    """Return an option, and the environment variables that set it."""
-    variables = [f"K8S_AUTH_{name}" for name in names]
-    return {"type": kind, "fallback": (env_fallback, variables), **more}
-
-
-# Names, aliases and environment variables are those of the collection kubernetes.core.
-AUTH_ARGUMENTS: dict[str, Any] = {
-    "kubeconfig": _option("raw", "KUBECONFIG"),
-    "context": _option("str", "CONTEXT"),
-    "host": _option("str", "HOST"),
-    "api_key": _option("str", "API_KEY", no_log=True),
-    "ca_cert": _option("path", "CA_CERT", "SSL_CA_CERT", aliases=["ssl_ca_cert"]),
-    "client_cert": _option("path", "CLIENT_CERT", "CERT_FILE", aliases=["cert_file"]),
-    # The path, not the key.
-    "client_key": _option("path", "CLIENT_KEY", "KEY_FILE", aliases=["key_file"], no_log=False),
-    "validate_certs": _option("bool", "VALIDATE_CERTS", "VERIFY_SSL", aliases=["verify_ssl"]),
-}
 ARGUMENTS: dict[str, Any] = {**AUTH_ARGUMENTS, "report_only": {"type": "bool", "default": False}}
 
 

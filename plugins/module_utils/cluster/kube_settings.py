@@ -36,12 +36,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
-# Names and meanings are those of the collection kubernetes.core.
-OPTIONS = (
-    *("kubeconfig", "context", "host", "api_key"),
-    *("ca_cert", "client_cert", "client_key", "validate_certs"),
-)
-_FILES = ("ca_cert", "client_cert", "client_key")
+def _from_environment(*names: str) -> str:
+    """Return the value of the first of these environment variables that is set."""
+    # Only a module asks. The Python library also reads these settings, and works without Ansible.
+    from ansible.module_utils.basic import env_fallback
+
+    return str(env_fallback(*names))
+
+
+def _option(kind: str, *names: str, **more: Any) -> dict[str, Any]:
+    """Return an option, and the environment variables that set it."""
+    variables = [f"K8S_AUTH_{name}" for name in names]
+    return {"type": kind, "fallback": (_from_environment, variables), **more}
+
+
+# Names, aliases and environment variables are those of the collection kubernetes.core.
+AUTH_ARGUMENTS: dict[str, Any] = {
+    "kubeconfig": _option("raw", "KUBECONFIG"),
+    "context": _option("str", "CONTEXT"),
+    "host": _option("str", "HOST"),
+    "api_key": _option("str", "API_KEY", no_log=True),
+    "ca_cert": _option("path", "CA_CERT", "SSL_CA_CERT", aliases=["ssl_ca_cert"]),
+    "client_cert": _option("path", "CLIENT_CERT", "CERT_FILE", aliases=["cert_file"]),
+    # The path, not the key.
+    "client_key": _option("path", "CLIENT_KEY", "KEY_FILE", aliases=["key_file"], no_log=False),
+    "validate_certs": _option("bool", "VALIDATE_CERTS", "VERIFY_SSL", aliases=["verify_ssl"]),
+}
+
 _SECRETS = {"token", "password", "client-key-data", "access-token", "refresh-token", "id-token"}
 
 
@@ -50,7 +71,7 @@ class SettingsInvalid(KubeError):
 
 
 def connect(options: Mapping[str, Any]) -> Client:
-    """Return a client for the options in OPTIONS. Raises SettingsInvalid.
+    """Return a client for the options named in AUTH_ARGUMENTS. Raises SettingsInvalid.
 
     The order is that of kubernetes.core: complete credentials in the options; else kubeconfig or
     context; else the service account of the pod this runs in; else the default kubeconfig. Other
@@ -80,7 +101,7 @@ def connect(options: Mapping[str, Any]) -> Client:
         value = options[option]
         if value is None:
             continue
-        if option in _FILES and not os.path.isfile(value):
+        if AUTH_ARGUMENTS[option]["type"] == "path" and not os.path.isfile(value):
             raise SettingsInvalid(f"{option}: file {value} does not exist")
         setattr(configuration, attribute, value)
 

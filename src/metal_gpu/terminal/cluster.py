@@ -151,13 +151,16 @@ def _run(
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_settings import (
-        OPTIONS,
+        AUTH_ARGUMENTS,
         SettingsInvalid,
         connect,
     )
     from metal_gpu.terminal import output
 
-    given = {**dict.fromkeys(OPTIONS), **{key: value or None for key, value in options.items()}}
+    given = {
+        **dict.fromkeys(AUTH_ARGUMENTS),
+        **{key: value or None for key, value in options.items()},
+    }
     try:
         return _ask(connect(given), names, gpus, settings, how)
     except SettingsInvalid as error:

@@ -26,7 +26,7 @@ CONNECTIONS = 8
 
 
 def _client(kubeconfig: str) -> Client:
-    options = dict.fromkeys(kube_settings.OPTIONS)
+    options = dict.fromkeys(kube_settings.AUTH_ARGUMENTS)
     return kube_settings.connect({**options, "kubeconfig": kubeconfig})
 
 

@@ -58,7 +58,9 @@ def kubectl(cluster, tmp_path):
     kubeconfig = cluster.kubeconfig(tmp_path / "kubeconfig")
 
     def run(*arguments):
-        return command.run(*arguments, "--kubeconfig", str(kubeconfig), module="metal_gpu.kubectl")
+        return command.run(
+            *arguments, "--kubeconfig", str(kubeconfig), module="metal_gpu.terminal.kubectl"
+        )
 
     return run
 
@@ -206,7 +208,7 @@ def test_no_answer_ends_with_3(cluster, kubectl):
 
 def test_a_kubeconfig_that_is_not_there_ends_with_2(tmp_path):
     missing = str(tmp_path / "none")
-    found = command.run("show", "--kubeconfig", missing, module="metal_gpu.kubectl")
+    found = command.run("show", "--kubeconfig", missing, module="metal_gpu.terminal.kubectl")
     assert found.returncode == 2
     assert f"The kubeconfig {missing} does not exist" in found.stderr
 
@@ -235,7 +237,14 @@ def test_ctrl_c_deletes_the_pods(cluster, tmp_path):
     watched = threading.Event()
     cluster.when_watched["pods"] = watched.set
     process = subprocess.Popen(
-        [sys.executable, "-m", "metal_gpu.kubectl", "verify", "--kubeconfig", str(kubeconfig)],
+        [
+            sys.executable,
+            "-m",
+            "metal_gpu.terminal.kubectl",
+            "verify",
+            "--kubeconfig",
+            str(kubeconfig),
+        ],
         env=command.environment(),
         stderr=subprocess.PIPE,
         text=True,

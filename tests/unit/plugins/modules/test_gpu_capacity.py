@@ -588,7 +588,7 @@ def test_the_time_limit_uses_the_given_clock(api):
     now = iter([0.0, 0.0, 0.0, 0.0])
     client = kube_settings.connect(
         {
-            **dict.fromkeys(kube_settings.OPTIONS),
+            **dict.fromkeys(kube_settings.AUTH_ARGUMENTS),
             "host": api.url,
             "api_key": api.token,
         }

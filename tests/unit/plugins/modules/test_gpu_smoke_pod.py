@@ -498,7 +498,7 @@ def test_another_client_deletes_the_pod(cluster, smoke):
 
 def test_time_is_up(cluster, monkeypatch):
     monkeypatch.setattr(smoke_evidence, "EVENTS_S", 0.0)
-    options = {**dict.fromkeys(kube_settings.OPTIONS), "host": cluster.url}
+    options = {**dict.fromkeys(kube_settings.AUTH_ARGUMENTS), "host": cluster.url}
     client = kube_settings.connect({**options, "api_key": cluster.token})
     template = smoke_pod.Template("run", "", "default", IMAGE, GPU, None, (), (), limit_s=300)
     behave(cluster, gpu_1="running")
@@ -727,7 +727,7 @@ def clocked(cluster, monkeypatch):
 
     def run(steps):
         """At each step, time goes on by so many seconds before the cluster does something."""
-        options = {**dict.fromkeys(kube_settings.OPTIONS), "host": cluster.url}
+        options = {**dict.fromkeys(kube_settings.AUTH_ARGUMENTS), "host": cluster.url}
         client = kube_settings.connect({**options, "api_key": cluster.token})
         template = smoke_pod.Template("run", "", "default", IMAGE, GPU, None, (), (), limit_s=300)
         behave(cluster, gpu_1="creating")

@@ -22,7 +22,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors impo
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
 
 pytestmark = pytest.mark.usefixtures("own_settings")
-NO_OPTIONS = dict.fromkeys(kube_settings.OPTIONS)
+NO_OPTIONS = dict.fromkeys(kube_settings.AUTH_ARGUMENTS)
 
 
 def connect(**options):
