@@ -15,12 +15,23 @@ description:
   - Prints a line for each change, the explanation of each failure once, and messages such as the
     table of all nodes. A task in which nothing changes prints nothing. So a run without changes
     prints a screen, however many nodes there are.
-  - While a task takes long, prints at least every 15 seconds which task it is, for how long it has
+  - While a task takes long, prints every O(every) seconds which task it is, for how long it has
     been running, and on which hosts.
   - Ends with the hosts that failed or were unreachable, instead of a line for each host, and with
     custom statistics of the run, such as C(metal_gpu_outcome).
 requirements:
   - Set it as the stdout callback.
+options:
+  every:
+    description: Seconds between the lines about a task that takes long.
+    type: int
+    default: 15
+    version_added: 1.0.0
+    env:
+      - name: METAL_GPU_QUIET_EVERY
+    ini:
+      - section: callback_quiet
+        key: every
 """
 
 import time
@@ -46,6 +57,12 @@ class CallbackModule(CallbackBase):
         self._started = 0.0
         self._waiting: dict[str, None] = {}  # hosts on which the task has not ended
         self._over = Event()
+        self._every_s = _EVERY_S
+
+    # ansible-runner's callback inherits from this one, and fails if it has no options.
+    def set_options(self, *args: Any, **kwargs: Any) -> None:
+        super().set_options(*args, **kwargs)
+        self._every_s = self.get_option("every")
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         Thread(target=self._report_progress, daemon=True).start()
@@ -136,10 +153,10 @@ class CallbackModule(CallbackBase):
         return name
 
     def _report_progress(self) -> None:
-        while not self._over.wait(_EVERY_S):
+        while not self._over.wait(self._every_s):
             seconds = time.monotonic() - self._started
             hosts = list(self._waiting)
-            if hosts and seconds >= _EVERY_S:
+            if hosts and seconds >= self._every_s:
                 self._display.display(f"waiting: {self._task}, {seconds:.0f} s, on {some(hosts)}")
 
 

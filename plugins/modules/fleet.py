@@ -171,6 +171,11 @@ verdicts:
     image, and on how many GPUs it computed.
   type: dict
   returned: with O(query=verdicts), O(query=left_out) and O(query=containers)
+report:
+  description: O(report), or empty.
+  type: str
+  returned: with O(query=verdicts), O(query=left_out) and O(query=containers)
+  sample: ""
 downloads:
   description: >-
     The C(repositories) with the packages and the hosts that install them, the packages of the

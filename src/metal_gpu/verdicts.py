@@ -12,7 +12,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import C
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import Verdict
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import name_clashes
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet
-from metal_gpu import cluster
+from metal_gpu.cluster import capacity
 from metal_gpu.nodes import Node
 
 
@@ -38,7 +38,7 @@ def judge(
         hosts[one["host"]] = host._replace(findings=[*host.findings, one])
     questions = [asked for host in hosts.values() if (asked := fleet.ask(host))]
     named = [one for one in questions if one["node"]]
-    answer = cluster.ask(named, kubeconfig, context, wait_s)
+    answer = capacity.ask(named, kubeconfig, context, wait_s)
     answers = fleet.Answers(answer.rows, {}, answer.unanswered, (CLUSTER,))
     return {
         name: cast(Verdict, fleet.judge(hosts[name], answers, None, drift=True)) for name in order

@@ -52,7 +52,7 @@ def judge_answers(
     expected = len(node["pci"]) if declared is None else declared
     of_cluster: list[dict[str, str]] = []
     if cluster is not None:
-        of_cluster = list(_judge_cluster(host, name, cluster, expected))
+        of_cluster = list(judge_cluster(host, name, cluster, expected))
         yield from of_cluster
         for one in cluster.get("surroundings", ()):
             yield finding(one["code"], host, **one["evidence"])
@@ -92,9 +92,10 @@ def is_mute(node: Node) -> bool:
     return failure is not None and (failure["code"] == "timeout" or not devices)
 
 
-def _judge_cluster(
+def judge_cluster(
     host: str, name: str, cluster: ClusterRow, expected: int | None
 ) -> Iterator[dict[str, str]]:
+    """Judge what the cluster says about a node with so many GPUs."""
     if cluster["state"] == "missing":
         yield finding("NODE_NOT_IN_CLUSTER", host, node=name)
         return

@@ -29,6 +29,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.health_words imp
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+    from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_events import Event
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.kernel_log.observed import (
         KernelEvent,
     )
@@ -60,11 +61,12 @@ _REMEDIES = {
     "WORKFLOW_XID_48": _RESET,
     "RESET_GPU": _RESET,
 }
+_WHEN = " (see the time above)"
 _AGAIN = {
-    xids.HARDWARE: "if the error is logged again after that (see the time above), replace the GPU",
+    xids.HARDWARE: f"if the error is logged again after that{_WHEN}, replace the GPU",
     xids.RESET: (
-        "if the error is logged again after that (see the time above), search for its number in "
-        "NVIDIA's Xid catalogue"
+        f"if the error is logged again after that{_WHEN}, search for its number in NVIDIA's Xid "
+        "catalogue"
     ),
 }
 
@@ -157,11 +159,21 @@ def logged_actions(node: Node, address: str) -> list[str | None]:
 
 def describe_remedy(node: Node, address: str, actions: Collection[str | None]) -> str:
     """Return what to do after actions of NVIDIA's catalogue: the strongest one."""
-    remedies = (text for action, text in _REMEDIES.items() if action in actions)
-    remedy = next(remedies, _REBOOT)
+    remedy = _strongest(actions)
     if remedy == _RESET and node["fabric"]["switches"]:
         remedy = _RESET_ALL
     return remedy.format(address=address)
+
+
+def remedy_of_line(event: Event) -> str:
+    """Return what to do after an error of a GPU of which only the line is known."""
+    found = meaning(event)
+    remedy = _strongest([found.action]).format(address=event["address"])
+    return f"{remedy}; {_AGAIN[found.tier].replace(_WHEN, '')}"
+
+
+def _strongest(actions: Collection[str | None]) -> str:
+    return next((text for action, text in _REMEDIES.items() if action in actions), _REBOOT)
 
 
 def _judge_gpu(host: str, node: Node, address: str) -> Iterator[dict[str, str]]:

@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from metal_gpu.terminal import doctor, exit_codes, scan, top
+from metal_gpu.terminal import cluster, doctor, exit_codes, explain, play, scan, top
 
 app = typer.Typer(
     name="metal-gpu",
@@ -37,9 +37,12 @@ def _commands(
     """Turn bare machines with NVIDIA GPUs into GPU nodes, and prove every GPU."""
 
 
-app.command()(doctor.doctor)
 app.command()(scan.scan)
+app.command()(doctor.doctor)
+app.command()(explain.explain)
+play.register(app)
 app.command()(top.top)
+app.add_typer(cluster.app, name="cluster")
 
 
 def main() -> None:

@@ -33,6 +33,11 @@ def console(stream: TextIO | None = None) -> Console:
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
+def style_of(severity: str) -> str:
+    """Return the colour of a severity."""
+    return _STYLES.get(severity, "")
+
+
 def print_json(value: object) -> None:
     """Print a result for programs."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
@@ -58,7 +63,7 @@ def print_finding(finding: Mapping[str, str], *, stream: TextIO | None = None) -
     """Print a finding: what is wrong, and what to do about it."""
     from rich.text import Text
 
-    style = _STYLES.get(finding["severity"], "")
+    style = style_of(finding["severity"])
     line = Text()
     line.append(f"{finding['severity']} {finding['code']}", style=style)
     line.append(f" {finding['message']}")  # it starts with the host

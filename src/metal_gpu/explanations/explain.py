@@ -1,0 +1,194 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Find what an error line can mean, the most probable cause first. No I/O.
+
+A line is read in four ways, and the surer way comes first: by the readers of verify, by the texts
+of the index, by its short texts such as `404`, and by its words.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE, DOCUMENT
+from metal_gpu.explanations import readers
+from metal_gpu.explanations.index import Document, Row, Section, is_telling, pattern, plain
+
+READ, TEXT, SHORT_TEXT, WORDS = "read", "text", "short text", "words"
+
+_LONGEST = 10_000  # characters of a line
+_CODE = re.compile(r"\b[A-Z][A-Z0-9_]{4,}\b")
+_WORD = re.compile(r"[a-z0-9][a-z0-9./_-]*[a-z0-9]|[a-z0-9]")
+_EMPTY = frozenset(
+    """a an the and or of in on at to for from with is are was be has have it its this that there no
+    not as by i my me get gets we you what why when where how does do all any after""".split()  # noqa: SIM905
+)
+_ENOUGH = 0.6  # share of the words of a question that a row must have
+_ENOUGH_OF_ROW = 0.4  # share of the words of a symptom that a question must have
+_AT_LEAST = 2  # words
+_MOST_ROWS = 2  # that only words suggest
+
+
+class Candidate(NamedTuple):
+    """One thing that a line can mean."""
+
+    code: str | None  # of a finding; None: no finding is about it
+    title: str
+    severity: str  # empty without a code
+    cause: str
+    condition: str  # when it is this one
+    remedy: str
+    reference: str  # where the documentation has more; empty if nowhere
+    matched: str  # what it was recognised by
+    certainty: str  # READ, TEXT, SHORT_TEXT or WORDS
+
+
+class _Text(NamedTuple):
+    text: str
+    literal: str  # what any line has that matches, in small letters
+    pattern: re.Pattern[str]
+    certainty: str
+    row: Row
+
+
+class Explainer:
+    """Explains lines with one document."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._texts = [
+            _Text(
+                text,
+                max(re.split(r"…|\s+", text), key=len).lower(),
+                pattern(text),
+                TEXT if is_telling(text) else SHORT_TEXT,
+                row,
+            )
+            for row in document.rows
+            for text in row.texts
+        ]
+        self._texts.sort(key=lambda one: (one.certainty != TEXT, -len(one.text)))
+        self._words = [
+            (row, _words(_all_words(row)), _words(plain(row.symptom))) for row in document.rows
+        ]
+
+    def explain(self, line: str, *, strict: bool = False) -> list[Candidate]:
+        """Return what a line can mean; nothing if nobody knows it.
+
+        `strict` leaves out what only short texts or words suggest, as for the lines of a whole log.
+        """
+        line = line[:_LONGEST]
+        found = [*self._coded(line), *self._read(line), *self._matching(line, {TEXT})]
+        if not strict:
+            found += self._matching(line, {SHORT_TEXT})
+            found += [] if found else self._worded(line)
+        return list(_once(found))
+
+    def of_code(self, code: str) -> Candidate | None:
+        """Return the finding with this code; None if there is none."""
+        if code not in CATALOGUE:
+            return None
+        section = Section(code, code, f"{DOCUMENT}#{code.lower()}", "")
+        return self._of_section(section, code, READ)
+
+    def _coded(self, line: str) -> Iterator[Candidate]:
+        for code in _CODE.findall(line):
+            found = self.of_code(code)
+            if found is not None:
+                yield found
+
+    def _read(self, line: str) -> Iterator[Candidate]:
+        for reading in readers.read(line):
+            known = self.of_code(reading.code) if reading.code else None
+            if known is None:
+                none = Candidate(None, reading.title, "", "", "", "", "", reading.title, READ)
+                known = none
+            yield known._replace(
+                cause=reading.cause, remedy=reading.remedy or known.remedy, matched=reading.title
+            )
+
+    def _matching(self, line: str, certainties: set[str]) -> Iterator[Candidate]:
+        lowered = line.lower()
+        for text in self._texts:
+            if text.certainty in certainties and text.literal in lowered:
+                match = text.pattern.search(line)
+                if match:
+                    for section in text.row.sections:
+                        yield self._of_section(section, match[0], text.certainty)
+
+    def _worded(self, line: str) -> Iterator[Candidate]:
+        asked = _words(line)
+        scores = [
+            (len(asked & words) / len(asked), row)
+            for row, words, own in self._words
+            if len(asked & words) >= _AT_LEAST and len(asked & own) >= _ENOUGH_OF_ROW * len(own)
+        ]
+        best = max((share for share, _row in scores), default=0.0)
+        if best >= _ENOUGH:
+            for row in [row for share, row in scores if share == best][:_MOST_ROWS]:
+                for section in row.sections:
+                    yield self._of_section(section, f"{row.place}: {plain(row.symptom)}", WORDS)
+
+    def _of_section(self, section: Section, matched: str, certainty: str) -> Candidate:
+        code = section.code
+        return Candidate(
+            code,
+            section.title,
+            CATALOGUE[code].severity if code else "",
+            self._document.causes.get(code or "", ""),
+            section.condition,
+            general_remedy(code) if code else f"read {section.reference}",
+            section.reference,
+            matched,
+            certainty,
+        )
+
+
+def general_remedy(code: str) -> str:
+    """Return the remedy of a finding. What only a node can fill in is a word in capitals."""
+    template = CATALOGUE[code].remedy
+    if "{remedy}" in template:
+        template = template.replace("{remedy}", f"read {DOCUMENT}#{code.lower()}")
+    return template.format_map(_Capitals())
+
+
+def near_codes(word: str) -> list[str]:
+    """Return the codes that look like a word."""
+    return difflib.get_close_matches(word.upper().replace("-", "_"), CATALOGUE, n=3)
+
+
+class _Capitals(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return name.upper()
+
+
+def _all_words(row: Row) -> str:
+    conditions = (f"{section.title} {section.condition}" for section in row.sections)
+    return " ".join([row.place, plain(row.symptom), *conditions])
+
+
+def _words(text: str) -> frozenset[str]:
+    found: Iterable[str] = _WORD.findall(text.lower())
+    return frozenset(_stem(word) for word in found) - _EMPTY
+
+
+def _stem(word: str) -> str:
+    """Return a word without the ending of a plural or a verb."""
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+def _once(found: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Yield each finding once: what a reader knows, with the condition of the index."""
+    merged: dict[str, Candidate] = {}
+    for one in found:
+        key = one.code or one.title
+        known = merged.get(key)
+        if known is None:
+            merged[key] = one
+        elif not known.condition:
+            merged[key] = known._replace(condition=one.condition)
+    yield from merged.values()

@@ -1,0 +1,176 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How far a run is: from the events of ansible-runner to stages, nodes and verdicts. No I/O.
+
+An event has the play, the role and the task, and the node that started or ended it. A task runs on
+all nodes of a play before the next one starts, so the nodes that a stage waits for are those that
+have started its task and not ended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from metal_gpu.playbooks import stages
+
+WAITING, RUNNING, DONE, UNUSED, STOPPED = "waiting", "running", "done", "unused", "stopped"
+
+Values = Mapping[str, object]
+
+_ENDS = ("runner_on_ok", "runner_on_skipped", "runner_on_failed", "runner_on_unreachable")
+_FLEET = "metal.gpu.fleet"
+
+
+@dataclass
+class Stage:
+    """A stage and the nodes in it."""
+
+    play: str
+    title: str
+    state: str = WAITING
+    nodes: dict[str, None] = field(default_factory=dict)  # a set that keeps the order
+    failed: dict[str, None] = field(default_factory=dict)
+    waiting: dict[str, None] = field(default_factory=dict)  # on which the task has not ended
+    changed: int = 0  # results with a change
+    task: str = ""
+    task_since: float = 0.0
+    since: float = 0.0
+    seconds: float = 0.0
+    is_used: bool = False  # whether a task did something on a node
+
+    @property
+    def done(self) -> int:
+        """How many nodes have ended the task at hand."""
+        return len(self.nodes.keys() - self.failed.keys() - self.waiting.keys())
+
+
+class Progress:
+    """The state of a run. `feed` takes one event after the other."""
+
+    def __init__(self, planned: Sequence[stages.Stage], own_plays: Sequence[str]) -> None:
+        """`own_plays` are those that are shown; the others check the inventory and the end."""
+        self.stages = [Stage(one.play, one.title) for one in planned]
+        self.outcome = ""
+        self.verdicts: dict[str, Values] = {}
+        self.refused: dict[str, list[Values]] = {}  # findings of a run that does not start
+        self.table: list[str] = []
+        self.report = ""
+        self.failures: list[str] = []
+        self.unreachable: list[str] = []
+        self.processed: list[str] = []
+        self._own_plays = own_plays
+        self._play = ""
+        self._current: Stage | None = None
+
+    @property
+    def current(self) -> Stage | None:
+        """The stage that runs."""
+        return self._current
+
+    def feed(self, event: Values, now: float) -> None:
+        """Take an event of ansible-runner."""
+        kind, data = str(event.get("event", "")), _mapping(event.get("event_data"))
+        if kind == "playbook_on_play_start":
+            self._play = str(data.get("name", ""))
+        elif kind == "playbook_on_task_start":
+            self._start_task(data, now)
+        elif kind == "runner_on_start" and self._current:
+            host = str(data.get("host", ""))
+            self._current.nodes[host] = None
+            self._current.waiting[host] = None
+        elif kind in _ENDS:
+            self._end_task(kind, data)
+        elif kind == "playbook_on_stats":
+            self._end(data, now)
+
+    def end(self, now: float) -> None:
+        """The run is over. Without its last event, it did not come to its end."""
+        if stage := self._current:
+            stage.seconds += now - stage.since
+            stage.state = STOPPED
+        self._current = None
+
+    def _start_task(self, data: Values, now: float) -> None:
+        stage = self._stage(str(data.get("resolved_role") or data.get("role") or ""))
+        if stage is not self._current:
+            self._leave(now)
+            self._current = stage
+            if stage is not None:
+                stage.state, stage.since = RUNNING, now
+        if stage is not None:
+            stage.waiting.clear()
+            # Ansible writes "ROLE : NAME".
+            stage.task = str(data.get("name", "")).rpartition(" : ")[2]
+            stage.task_since = now
+
+    def _stage(self, role: str) -> Stage | None:
+        """Return the stage of a task in the play at hand; None for what is not shown."""
+        if self._play not in self._own_plays:
+            return None
+        own = [stage for stage in self.stages if stage.play == self._play]
+        wanted = stages.title(role) if role else ""
+        named = [stage for stage in own if stage.title == wanted]
+        if named:
+            return named[0]
+        if self._current in own:
+            return self._current
+        return own[0] if own else None
+
+    def _leave(self, now: float) -> None:
+        """The current stage is over."""
+        if stage := self._current:
+            stage.seconds += now - stage.since
+            stage.waiting.clear()
+            stage.state = DONE if stage.is_used else UNUSED
+        self._current = None
+
+    def _end_task(self, kind: str, data: Values) -> None:
+        host, result = str(data.get("host", "")), _mapping(data.get("res"))
+        if str(data.get("task_action")) == _FLEET and kind == "runner_on_ok":
+            self._judged(result)
+        if (stage := self._current) is None:
+            return
+        stage.waiting.pop(host, None)
+        if kind == "runner_on_skipped":
+            return
+        stage.nodes[host] = None
+        stage.is_used = True
+        if kind != "runner_on_ok" and not data.get("ignore_errors"):
+            stage.failed[host] = None
+        if result.get("changed"):
+            stage.changed += 1
+
+    def _judged(self, result: Values) -> None:
+        verdicts = {name: _mapping(one) for name, one in _mapping(result.get("verdicts")).items()}
+        self.verdicts.update(verdicts)
+        refused = {
+            name: [_mapping(one) for one in found]
+            for name, found in _mapping(result.get("stopped")).items()
+            if isinstance(found, list)
+        }
+        self.refused.update(refused)
+        if self._current:  # nodes that fail need not have a task that fails
+            bad = [name for name, one in verdicts.items() if not one.get("ok")]
+            failed = dict.fromkeys([*bad, *refused])
+            self._current.failed |= failed
+            self._current.nodes |= failed
+        table = result.get("table")
+        if isinstance(table, list) and table:
+            self.table = [str(line) for line in table]
+        self.report = str(result.get("report") or self.report)
+
+    def _end(self, data: Values, now: float) -> None:
+        self.failures = list(_mapping(data.get("failures")))
+        self.unreachable = list(_mapping(data.get("dark")))
+        self.processed = list(_mapping(data.get("processed")))
+        self.outcome = str(_mapping(data.get("artifact_data")).get("metal_gpu_outcome") or "")
+        self._leave(now)
+        for stage in self.stages:
+            if stage.state == WAITING:
+                stage.state = UNUSED
+
+
+def _mapping(value: object) -> Values:
+    return value if isinstance(value, Mapping) else {}

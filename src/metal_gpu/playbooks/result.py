@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a run came to, for programs and for narrow terminals. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE
+from metal_gpu.playbooks.progress import Progress, Values
+
+NARROW = ("node", "GPU", "GPUs", "verdict")
+
+_FINDING = ("code", "severity", "message", "remedy", "reference")
+
+
+def as_document(
+    progress: Progress, playbook: str, rc: int, log: str | None, interrupted: bool
+) -> dict[str, object]:
+    """Return what `--json` prints: schemas/playbook.json."""
+    return {
+        "playbook": playbook,
+        "rc": rc,
+        "outcome": progress.outcome or None,
+        "interrupted": interrupted,
+        "hosts": [_host(progress, name) for name in _names(progress)],
+        "log": log,
+        "report": progress.report or None,
+    }
+
+
+def word(verdict: Values) -> str:
+    """Return the verdict as the table of the playbook has it: `ok`, `busy`, or the codes."""
+    if verdict.get("ok"):
+        return "busy" if verdict.get("busy") else "ok"
+    codes = (str(found.get("code")) for found in _findings(verdict))
+    return " ".join(dict.fromkeys(codes)) or "-"
+
+
+def narrow(progress: Progress) -> list[tuple[str, ...]]:
+    """Return the rows of a table for a terminal that is too narrow for that of the playbook."""
+    rows: list[tuple[str, ...]] = []
+    for name, verdict in progress.verdicts.items():
+        machine, layers = _mapping(verdict.get("machine")), _mapping(verdict.get("layers"))
+        model, proven = machine.get("gpu"), layers.get("smoke") or layers.get("nvml")
+        rows.append((name, _cell(model), _cell(proven), word(verdict)))
+    return rows
+
+
+def _names(progress: Progress) -> Iterable[str]:
+    own = [*progress.verdicts, *progress.refused, *progress.failures, *progress.unreachable]
+    others = [name for name in progress.processed if name != "localhost"]
+    return dict.fromkeys([*own, *others])
+
+
+def _host(progress: Progress, name: str) -> dict[str, object]:
+    verdict = progress.verdicts.get(name)
+    found = _findings(verdict) if verdict is not None else progress.refused.get(name, [])
+    state = "ok"
+    if name in progress.unreachable:
+        state = "unreachable"
+    elif name in progress.failures or any(one.get("severity") != NOTICE for one in found):
+        state = "failed"
+    return {
+        "host": name,
+        "state": state,
+        "verdict": word(verdict) if verdict is not None else None,
+        "findings": [{key: str(one.get(key, "")) for key in _FINDING} for one in found],
+    }
+
+
+def _findings(verdict: Values) -> Sequence[Values]:
+    found = verdict.get("findings")
+    return [_mapping(one) for one in found] if isinstance(found, list) else []
+
+
+def _mapping(value: object) -> Values:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else str(value)

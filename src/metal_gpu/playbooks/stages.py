@@ -1,0 +1,84 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which stages a playbook has, in understandable words. No I/O.
+
+A stage is a role of a play, or a play without roles. The file names the plays and the roles; only
+the words for roles are here. What a playbook includes while it runs belongs to the stage at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+# Two roles with the same words are one stage: a node has one engine.
+WORDS = {
+    "preflight": "Check the nodes",
+    "nvidia_driver": "Driver",
+    "containerd": "Container engine",
+    "docker_ce": "Container engine",
+    "crio": "Container engine",
+    "registries": "Registries",
+    "nvidia_container_runtime": "Container runtime",
+    "kubelet_device_plugins": "Kubelet",
+    "device_plugin": "Device plugin",
+    "nfs_mounts": "NFS mounts",
+    "teardown": "Evict pods",
+    "verify": "Proof of the GPUs",
+}
+_IMPORTS = ("ansible.builtin.import_role", "import_role")
+_NESTED = ("block", "always")
+
+
+class Stage(NamedTuple):
+    """A stage that is to come."""
+
+    play: str
+    title: str
+
+
+def of_playbook(plays: object) -> list[Stage]:
+    """Return the stages of a parsed playbook, in their order."""
+    found: dict[Stage, None] = {}
+    for play in _mappings(plays):
+        if "hosts" not in play:
+            continue  # a playbook that is imported: the checks at the start and the end
+        name = str(play.get("name", ""))
+        roles = list(_roles(play))
+        for role in roles:
+            found[Stage(name, title(role))] = None
+        if not roles:
+            found[Stage(name, name)] = None
+    return list(found)
+
+
+def title(role: str) -> str:
+    """Return what people call the work of a role."""
+    short = role.rpartition(".")[2]
+    return WORDS.get(short, short.replace("_", " "))
+
+
+def _roles(play: Mapping[str, object]) -> Iterator[str]:
+    for role in _sequence(play.get("roles")):
+        yield str(role["role"]) if isinstance(role, Mapping) else str(role)
+    for part in ("pre_tasks", "tasks", "post_tasks"):
+        yield from _imported(play.get(part))
+
+
+def _imported(tasks: object) -> Iterator[str]:
+    for task in _mappings(tasks):
+        for key in _IMPORTS:
+            role = task.get(key)
+            if isinstance(role, Mapping):
+                yield str(role["name"])
+        for key in _NESTED:
+            yield from _imported(task.get(key))
+
+
+def _mappings(values: object) -> Iterator[Mapping[str, object]]:
+    return (value for value in _sequence(values) if isinstance(value, Mapping))
+
+
+def _sequence(values: object) -> Sequence[object]:
+    return values if isinstance(values, list) else []

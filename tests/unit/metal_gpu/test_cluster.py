@@ -1,0 +1,281 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`kubectl metal_gpu` as its own process, against an API server on the loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import parse_node
+from ansible_collections.metal.gpu.tests.unit.support import command
+from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer, Refusal
+from metal_gpu.cluster.look import expect, has_gpus
+
+GPU = "nvidia.com/gpu"
+ALL_WELL = "GPU-a\nGPU-b\n1 ok\n2 ok\n"
+ONE_FAILS = "GPU-a\nGPU-b\n2 1 Failed (error code unspecified launch failure)!\n1 ok\n"
+
+
+def node(name, capacity="2", allocatable=None, ready="True", labels=None):
+    amounts = {} if capacity is None else {GPU: capacity}
+    given = amounts if allocatable is None else {GPU: allocatable}
+    conditions = [{"type": "Ready", "status": ready, "message": "the kubelet is silent"}]
+    status = {"capacity": amounts, "allocatable": given, "conditions": conditions}
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": {}, "status": status}
+
+
+def plugin(desired=1, ready=1):
+    volume = {"name": "d", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
+    container = {"name": "c", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"}
+    spec = {"volumes": [volume], "containers": [container]}
+    return {
+        "metadata": {"name": "nvidia-device-plugin", "namespace": "kube-system"},
+        "spec": {"selector": {}, "template": {"metadata": {}, "spec": spec}},
+        "status": {"desiredNumberScheduled": desired, "numberReady": ready},
+    }
+
+
+@pytest.fixture
+def cluster():
+    """A cluster on the loopback, with one node that has GPUs."""
+    with ApiServer() as api:
+        api.put("nodes", node("control-1", capacity=None))
+        api.put("nodes", node("gpu-1", labels={"nvidia.com/gpu.product": "Tesla-P100"}))
+        api.put("daemonsets", plugin())
+        yield api
+
+
+@pytest.fixture
+def kubectl(cluster, tmp_path):
+    """Run the plugin with a kubeconfig of the cluster."""
+    kubeconfig = cluster.kubeconfig(tmp_path / "kubeconfig")
+
+    def run(*arguments):
+        return command.run(
+            *arguments, "--kubeconfig", str(kubeconfig), module="metal_gpu.terminal.kubectl"
+        )
+
+    return run
+
+
+def answer(cluster, message, code=0):
+    """Let the next pod end with a message."""
+    created = []
+    cluster.when_created = created.append
+    phase = "Failed" if code else "Succeeded"
+    state = {"terminated": {"exitCode": code, "reason": "Completed", "message": message}}
+    status = {"phase": phase, "containerStatuses": [{"name": "compute", "state": state}]}
+    cluster.when_watched["pods"] = lambda: [
+        cluster.put("pods", {**pod, "status": status}) for pod in created
+    ]
+
+
+def json_of(kubectl, *arguments):
+    found = kubectl(*arguments, "--json")
+    return found.returncode, command.parsed("cluster", found.stdout)
+
+
+def test_show_starts_no_pods_and_lists_nodes_with_gpus(cluster, kubectl):
+    found = kubectl("show")
+    assert found.returncode == 0, found.stdout + found.stderr
+    lines = [line.split() for line in found.stdout.splitlines()]
+    assert ["gpu-1", "Tesla-P100", "yes", "2", "2", "2", "-", "ok"] in lines
+    assert "control-1" not in found.stdout
+    assert "device plugin kube-system/nvidia-device-plugin: 1 of 1 pods ready" in found.stdout
+    assert cluster.made("create", "pods") == []
+
+
+def test_verify_computes_on_each_gpu(cluster, kubectl):
+    answer(cluster, ALL_WELL)
+    code, document = json_of(kubectl, "verify")
+    (row,) = document["nodes"]
+    assert (code, row["verdict"], row["proven"], row["asked"]) == (0, "ok", 2, 2)
+    assert cluster.names("pods") == []  # they are deleted
+    assert document["plugins"][0]["ready"] == 1
+
+
+def test_a_gpu_that_does_not_compute_fails_its_node(cluster, kubectl):
+    answer(cluster, ONE_FAILS, 1)
+    code, document = json_of(kubectl, "verify", "gpu-1")
+    (row,) = document["nodes"]
+    assert (code, row["verdict"], row["proven"]) == (1, "COMPUTE_FAILED", 1)
+    assert "GPU-b" in row["findings"][0]["message"]
+    assert "719" in row["findings"][0]["message"]
+
+
+def test_a_wrong_result_is_named(cluster, kubectl):
+    answer(cluster, "GPU-a\nGPU-b\n2 1 Result verification failed at element 5!\n1 ok\n", 1)
+    _code, document = json_of(kubectl, "verify")
+    assert document["nodes"][0]["verdict"] == "COMPUTE_WRONG"
+
+
+def test_gpus_that_pods_hold_are_not_free(cluster, kubectl):
+    limits = {"resources": {"limits": {GPU: "2"}, "requests": {GPU: "2"}}}
+    holder = {"nodeName": "gpu-1", "containers": [{"name": "c", **limits}]}
+    metadata = {"name": "training", "namespace": "default"}
+    cluster.put("pods", {"metadata": metadata, "spec": holder, "status": {"phase": "Running"}})
+    code, document = json_of(kubectl, "verify")
+    (row,) = document["nodes"]
+    assert (code, row["verdict"], row["free"], row["proven"]) == (0, "busy", 0, None)
+    assert row["findings"][0]["code"] == "SMOKE_NOT_RUN"
+    assert "default/training" in row["findings"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("item", "arguments", "verdict"),
+    [
+        pytest.param(node("gpu-1", "2", "1"), [], "ALLOCATABLE_DIFFERS", id="unhealthy"),
+        pytest.param(node("gpu-1"), ["--gpus", "4"], "CAPACITY_DIFFERS", id="fewer than asked"),
+        pytest.param(
+            node("gpu-1", labels={"nvidia.com/gpu.count": "4"}),
+            [],
+            "CAPACITY_DIFFERS",
+            id="fewer than the label",
+        ),
+        pytest.param(node("gpu-1", ready="Unknown"), [], "NODE_NOT_READY", id="silent kubelet"),
+        pytest.param(
+            node("gpu-1", None, labels={"nvidia.com/gpu.present": "true"}),
+            [],
+            "CAPACITY_DIFFERS",
+            id="a label without capacity",
+        ),
+    ],
+)
+def test_differences_have_codes(item, arguments, verdict, cluster, kubectl):
+    cluster.put("nodes", item)
+    code, document = json_of(kubectl, "show", *arguments)
+    (row,) = document["nodes"]
+    assert (code, row["verdict"]) == (1, verdict)
+    shown = kubectl("show", *arguments)
+    assert f"failure {verdict} gpu-1: " in shown.stdout
+    assert "remedy: " in shown.stdout
+
+
+def test_a_cluster_without_a_device_plugin(cluster, kubectl):
+    cluster.take("daemonsets", "nvidia-device-plugin", "kube-system")
+    cluster.put("nodes", node("gpu-1", None, labels={"nvidia.com/gpu.present": "true"}))
+    found = kubectl("show")
+    assert found.returncode == 1
+    assert "DEVICE_PLUGIN_MISSING" in found.stdout
+    assert "The cluster has no device plugin for GPUs." in found.stdout
+
+
+def test_a_node_that_is_not_there(kubectl):
+    code, document = json_of(kubectl, "show", "--node", "gpu-9")
+    (row,) = document["nodes"]
+    assert (code, row["node"], row["verdict"]) == (1, "gpu-9", "NODE_NOT_IN_CLUSTER")
+
+
+def test_a_cluster_without_gpus_is_not_well(cluster, kubectl):
+    cluster.take("nodes", "gpu-1")
+    found = kubectl("verify")
+    assert found.returncode == 1
+    assert "No node of the cluster has GPUs" in found.stdout
+
+
+def test_without_the_permission_for_pods_the_rest_is_told(cluster, kubectl):
+    cluster.refusals["create", "selfsubjectaccessreviews"] = Refusal(403, "no reviews")
+    cluster.refusals["list", "daemonsets"] = Refusal(403, "no daemonsets")
+    code, document = json_of(kubectl, "verify")
+    assert code == 0
+    assert document["plugins"] is None
+    assert document["nodes"][0]["proven"] is None
+    assert any("no pods prove the GPUs" in note for note in document["notes"])
+    assert any("the DaemonSets could not be read" in note for note in document["notes"])
+    assert cluster.made("create", "pods") == []
+
+
+def test_quiet_prints_nothing_if_all_is_well(cluster, kubectl):
+    assert kubectl("show", "--quiet").stdout == ""
+    cluster.put("nodes", node("gpu-1", "2", "1"))
+    assert "ALLOCATABLE_DIFFERS" in kubectl("show", "--quiet").stdout
+
+
+def test_no_answer_ends_with_3(cluster, kubectl):
+    cluster.refusals["list", "nodes"] = Refusal(403, 'nodes is forbidden: User "eve" cannot list')
+    found = kubectl("show")
+    assert (found.returncode, "CLUSTER_" in found.stdout) == (3, True)
+    code, document = json_of(kubectl, "show")
+    assert (code, document["findings"][0]["severity"]) == (3, "refusal")
+
+
+def test_a_kubeconfig_that_is_not_there_ends_with_2(tmp_path):
+    missing = str(tmp_path / "none")
+    found = command.run("show", "--kubeconfig", missing, module="metal_gpu.terminal.kubectl")
+    assert found.returncode == 2
+    assert f"The kubeconfig {missing} does not exist" in found.stderr
+
+
+def test_the_same_is_a_command_of_metal_gpu(cluster, tmp_path):
+    kubeconfig = cluster.kubeconfig(tmp_path / "kubeconfig")
+    found = command.run("cluster", "show", "--kubeconfig", str(kubeconfig), "--context", "c")
+    assert found.returncode == 0
+    assert "gpu-1" in found.stdout
+
+
+def test_ansible_is_not_needed(cluster, tmp_path):
+    kubeconfig = cluster.kubeconfig(tmp_path / "kubeconfig")
+    program = (
+        "import sys; sys.modules['ansible'] = None\n"
+        "from metal_gpu.terminal.cluster import app\n"
+        f"app(['show', '--kubeconfig', {str(kubeconfig)!r}])"
+    )
+    found = command.run_program(program)
+    assert found.returncode == 0, found.stderr
+    assert "gpu-1" in found.stdout
+
+
+def test_ctrl_c_deletes_the_pods(cluster, tmp_path):
+    kubeconfig = cluster.kubeconfig(tmp_path / "kubeconfig")
+    watched = threading.Event()
+    cluster.when_watched["pods"] = watched.set
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "metal_gpu.terminal.kubectl",
+            "verify",
+            "--kubeconfig",
+            str(kubeconfig),
+        ],
+        env=command.environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert watched.wait(60)
+    assert len(cluster.names("pods")) == 1
+    os.kill(process.pid, signal.SIGINT)
+    _out, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert cluster.names("pods") == []
+
+
+# which nodes count, and how many GPUs they must have
+
+
+@pytest.mark.parametrize(
+    ("capacity", "labels", "is_one", "count"),
+    [
+        (None, {}, False, None),
+        ("0", {}, False, None),
+        ("8", {}, True, 8),
+        ("7", {"nvidia.com/gpu.count": "8"}, True, 8),
+        (None, {"nvidia.com/gpu.present": "true"}, True, 1),
+        (None, {"nvidia.com/gpu.present": "false"}, False, None),
+        (None, {"feature.node.kubernetes.io/pci-10de.present": "true"}, True, 1),
+        (None, {"feature.node.kubernetes.io/pci-0302_10de.present": "true"}, True, 1),
+        (None, {"feature.node.kubernetes.io/pci-0200_10de.present": "true"}, False, None),
+    ],
+)
+def test_nodes_with_gpus(capacity, labels, is_one, count):
+    status = parse_node(node("a", capacity, labels=labels), GPU)
+    assert has_gpus(status) is is_one
+    assert expect(status, None) == count
+    assert expect(status, 3) == 3

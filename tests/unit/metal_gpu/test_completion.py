@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What shells get: the script of completion, and what it completes to."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.metal.gpu.tests.unit.support import command
+
+SHELLS = {"bash": "complete ", "zsh": "#compdef", "fish": "complete --command"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_of_a_shell_is_printed(shell):
+    found = command.run(
+        "--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
+    )
+    assert found.returncode == 0, found.stderr
+    assert SHELLS[shell] in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("metal-gpu ", {"explain", "site", "plan", "verify", "teardown", "cluster"}),
+        ("metal-gpu ex", {"explain"}),
+        ("metal-gpu site --li", {"--limit"}),
+        ("metal-gpu cluster ", {"show", "verify"}),
+    ],
+)
+def test_commands_and_options_are_completed(line, expected):
+    words = line.split(" ")
+    program = "from metal_gpu.terminal.main import app\napp(prog_name='metal-gpu')"
+    found = command.run_program(
+        program,
+        _METAL_GPU_COMPLETE="complete_bash",
+        COMP_WORDS=line,
+        COMP_CWORD=str(len(words) - 1),
+    )
+    assert expected <= {*found.stdout.split()}, found.stdout + found.stderr

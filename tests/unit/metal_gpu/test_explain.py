@@ -1,0 +1,247 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_errors, xids
+from ansible_collections.metal.gpu.tests.unit.support import command
+from metal_gpu.explanations import catalogue, explain, index
+from metal_gpu.explanations.logs import explain_lines
+
+RECORDED = Path(__file__).parents[2] / "recorded"
+DOCUMENT = index.parse(catalogue.PLACE.read_text(encoding="utf-8"), "docs/troubleshooting.md")
+EXPLAINER = explain.Explainer(DOCUMENT)
+TEXTS = [
+    pytest.param(row, text, id=re.sub(r"\W+", "-", text))
+    for row in DOCUMENT.rows
+    for text in row.texts
+]
+IN_WORDS = [
+    pytest.param(row, id=re.sub(r"\W+", "-", row.symptom)) for row in DOCUMENT.rows if not row.texts
+]
+
+
+def texts_of(name, key):
+    rows = yaml.safe_load((RECORDED / name).read_text(encoding="utf-8"))[key]
+    return [pytest.param(row, id=re.sub(r"\W+", "-", row["text"])[:60]) for row in rows]
+
+
+def names(candidates):
+    return [one.code or one.title for one in candidates]
+
+
+def explained(text):
+    return names(EXPLAINER.explain(text))
+
+
+def test_the_whole_index_is_read():
+    in_document = [
+        line
+        for line in catalogue.PLACE.read_text(encoding="utf-8").split("## The run")[0].splitlines()
+        if line.startswith("| ") and "](" in line
+    ]
+    assert len(DOCUMENT.rows) == len(in_document)
+    assert {*DOCUMENT.causes} >= {*CATALOGUE}
+    assert all(DOCUMENT.causes[code] for code in CATALOGUE)
+
+
+@pytest.mark.parametrize(("row", "text"), TEXTS)
+def test_a_text_of_the_index_is_found_in_a_line(row, text):
+    line = f"Nov 24 09:00:01 gpu-1 program[123]: E! {text.replace('…', 'what-varies')}; retrying"
+    assert {*names_of(row)} <= {*explained(line)}
+
+
+def names_of(row):
+    return [section.title for section in row.sections]
+
+
+@pytest.mark.parametrize(("row", "text"), TEXTS)
+def test_a_text_of_the_index_comes_before_what_others_only_have_in_common(row, text):
+    found = EXPLAINER.explain(text.replace("…", "what-varies"))
+    sure = [one for one in found if one.certainty != explain.READ] or found
+    related = {
+        section.title
+        for one in DOCUMENT.rows
+        for section in one.sections
+        if any(
+            other.lower() in text.lower() or text.lower() in other.lower() for other in one.texts
+        )
+    }
+    assert sure[0].title in related
+
+
+@pytest.mark.parametrize("row", IN_WORDS)
+def test_a_symptom_in_words_is_found(row):
+    assert names_of(row)[0] in explained(f"{row.place} {index.plain(row.symptom)}")
+
+
+@pytest.mark.parametrize("row", texts_of("symptoms.yml", "texts"))
+def test_recorded_texts_are_known(row):
+    assert explained(row["text"].replace("…", "what-varies"))
+
+
+@pytest.mark.parametrize("row", texts_of("registries.yml", "words"))
+def test_recorded_words_of_engines_have_the_code_of_the_record(row):
+    text = f'Failed to pull image "registry.example:5000/a/b:1": {row["text"].replace("…", "x")}'
+    assert row["code"] in explained(text)
+
+
+@pytest.mark.parametrize("number", [*cuda_errors.ERRORS])
+def test_cuda_errors_are_known_by_number_and_words(number):
+    error = cuda_errors.ERRORS[number]
+    for text in (f"CUDA error {number}", f"cudaErrorUnknown: {error.words}", error.words):
+        (found,) = [one for one in EXPLAINER.explain(text) if str(number) in one.matched][:1]
+        assert error.cause in found.cause
+        assert found.code == (
+            "COMPUTE_IMAGE_UNFIT" if error.fault == cuda_errors.IMAGE else "COMPUTE_FAILED"
+        )
+
+
+@pytest.mark.parametrize("number", [*xids.XIDS])
+@pytest.mark.parametrize(
+    "form", ["XID_{}", "Xid {}", "NVRM: Xid (PCI:0000:83:00): {}, pid=1, name=a, Fatal"]
+)
+def test_xids_are_known(number, form):
+    found = EXPLAINER.explain(form.format(number))[0]
+    xid = xids.XIDS[number]
+    assert xid.meaning in found.cause
+    expected = {
+        xids.HARDWARE: "GPU_ERROR_LOGGED",
+        xids.RESET: "GPU_ERROR_LOGGED",
+        xids.UNKNOWN: "XID_UNKNOWN",
+    }
+    assert found.code == expected.get(xid.tier)
+    assert found.remedy
+
+
+@pytest.mark.parametrize("code", [*CATALOGUE])
+def test_a_finding_is_known_by_its_code(code):
+    found = EXPLAINER.of_code(code)
+    assert (found.code, found.severity) == (code, CATALOGUE[code].severity)
+    assert found.cause
+    assert "{" not in found.remedy.replace("{{ ", "").replace(": {", "")
+    assert found.remedy[0] not in " ;,"
+    line = f"{code} gpu-2: the message of the finding"
+    assert EXPLAINER.explain(line)[0].code == code
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "certainty"),
+    [
+        pytest.param(
+            "NVRM: Xid (PCI:0000:83:00): 79, pid='<unknown>', GPU has fallen off the bus.",
+            "GPU_ERROR_LOGGED",
+            explain.READ,
+            id="a line of the kernel log",
+        ),
+        pytest.param(
+            "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+            "NVSWITCH_ERROR_LOGGED",
+            explain.READ,
+            id="an NVSwitch",
+        ),
+        pytest.param(
+            'pods "a" is forbidden: exceeded quota: few, requested: requests.nvidia.com/gpu=1',
+            "POD_OVER_QUOTA",
+            explain.READ,
+            id="a quota",
+        ),
+        pytest.param(
+            "Err:1 https://x.example 404", "REPOSITORY_UNREACHABLE", "short text", id="404"
+        ),
+        pytest.param("nvidia-smi hangs", "NVML_UNAVAILABLE", explain.WORDS, id="words"),
+    ],
+)
+def test_the_most_probable_cause_is_first(line, code, certainty):
+    first = EXPLAINER.explain(line)[0]
+    assert (first.code, first.certainty) == (code, certainty)
+
+
+def test_a_reading_names_what_the_line_names():
+    line = 'failed to get sandbox runtime: no runtime for "nvidia" is configured'
+    first, *others = EXPLAINER.explain(line)
+    assert "needs the runtime nvidia" in first.cause
+    assert [(one.code, one.condition) for one in others] == [
+        ("DISTRIBUTION_RESTART", "the node runs k3s or RKE2"),
+        ("KUBESPRAY_OVERWRITES", "Kubespray has just run"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Started Session 4 of User root.",
+        "kubelet is healthy",
+        "pod/nginx created",
+        "nvidia-smi",
+        "the node is Ready",
+        "eth0: link is up, 40400 Mbit/s",
+        "{",
+        "",
+        "\x00\x1b[31m",
+        "x" * 100_000,
+    ],
+)
+def test_other_lines_are_not_known(line):
+    assert EXPLAINER.explain(line, strict=True) == []
+    assert explained(line) == []
+
+
+def test_a_log_has_each_meaning_once():
+    lines = [
+        "booting",
+        "[1.0] NVRM: Xid (PCI:0000:83:00): 48, one",
+        "",
+        "[2.0] NVRM: Xid (PCI:0000:84:00): 48, two",
+        "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.12",
+        "GET /a 404",  # too short to mean something among thousands of lines
+    ]
+    result = explain_lines(EXPLAINER, lines)
+    assert [(one.number, one.lines, one.candidates[0].code) for one in result.explanations] == [
+        (2, 2, "GPU_ERROR_LOGGED"),
+        (5, 1, "KERNEL_HEADERS_GONE"),
+    ]
+    assert (result.lines, result.unknown) == (5, 2)
+
+
+def test_the_command_explains_a_line():
+    found = command.run("explain", "Failed to initialize NVML: Driver/library version mismatch")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("REBOOT_NEEDED (stop), if the node has not rebooted")
+    assert "remedy: set `nvidia_driver_reboot_ok: true`" in found.stdout
+    assert "docs/troubleshooting.md#reboot_needed" in found.stdout
+
+
+def test_the_command_prints_json():
+    found = command.run("explain", "--json", "gpu_faulty")
+    document = command.parsed("explain", found.stdout)
+    assert document["explanations"][0]["candidates"][0]["code"] == "GPU_FAULTY"
+
+
+def test_the_command_reads_a_log():
+    log = b"\xff\xfe\n[1.0] NVRM: Xid (PCI:0000:83:00): 48, one\nother\n".decode("latin-1")
+    found = command.run("explain", "-", stdin=log)
+    assert found.returncode == 0
+    assert "line 2: [1.0] NVRM: Xid" in found.stdout
+    assert "1 of 3 lines are known" in found.stderr
+    document = command.parsed("explain", command.run("explain", "--json", "-", stdin=log).stdout)
+    assert (document["lines"], document["unknown"]) == (3, 2)
+
+
+@pytest.mark.parametrize("arguments", [["GPU_FALTY"], ["-"]])
+def test_what_nobody_knows_is_said_and_ends_with_1(arguments):
+    found = command.run("explain", *arguments, stdin="nothing\n")
+    assert found.returncode == 1
+    assert found.stdout == ""
+    assert "as an issue of metal.gpu" in found.stderr
+    assert ("GPU_FAULTY" in found.stderr) == (arguments != ["-"])
+    assert command.run("explain", "--quiet", *arguments).stderr == ""
+    document = command.parsed("explain", command.run("explain", "--json", "no such").stdout)
+    assert document == {"explanations": [], "lines": 1, "unknown": 1}

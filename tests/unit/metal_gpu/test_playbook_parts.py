@@ -1,0 +1,436 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+
+import pytest
+import yaml
+from rich.console import Console
+
+from ansible_collections.metal.gpu.tests.unit.support.command import ROOT
+from metal_gpu.playbooks import display, files, log_files, options, result, run, stages
+from metal_gpu.playbooks.progress import DONE, RUNNING, STOPPED, UNUSED, WAITING, Progress
+
+PLAYBOOKS = files.names(ROOT)
+
+
+def plays(name):
+    return yaml.safe_load(files.path(ROOT, name).read_text(encoding="utf-8"))
+
+
+def described(name):
+    return files.describe(files.path(ROOT, name).read_text(encoding="utf-8"))
+
+
+# files: names and comments
+
+
+def test_each_playbook_without_underscore_is_a_command():
+    assert (
+        sorted(
+            path.stem for path in (ROOT / "playbooks").iterdir() if not path.name.startswith("_")
+        )
+        == PLAYBOOKS
+    )
+    assert "site" in PLAYBOOKS
+
+
+@pytest.mark.parametrize("name", PLAYBOOKS)
+def test_a_playbook_says_what_it_does_and_has_an_example(name):
+    found = described(name)
+    assert found.text.endswith(".")
+    assert found.examples
+    for example in found.examples:
+        assert example.startswith(f"metal-gpu {name}")
+        assert "ansible-playbook" not in example
+
+
+def test_examples_are_commands_without_remarks_and_continuations():
+    found = files.describe(
+        "# SPDX"
+        "-License-Identifier: X\n\n# Does it. Well.\n#\n"
+        "#   ansible-playbook -i inventory.yml metal.gpu.site --check   # shows it\n"
+        "#   # A remark.\n"
+        "#   ansible-playbook metal.gpu.site -e a=https://b/#c \\\n"
+        "#     -e d\n\n- name: x\n# later\n"
+    )
+    assert found.text == "Does it. Well."
+    assert found.examples == (
+        "metal-gpu site --check",
+        "metal-gpu site -e a=https://b/#c -e d",
+    )
+
+
+# stages
+
+
+def test_each_role_of_a_playbook_has_words():
+    roles = {path.name for path in (ROOT / "roles").iterdir()}
+    assert {*stages.WORDS} == roles
+
+
+def test_the_stages_of_site_are_those_of_the_readme():
+    assert [one.title for one in stages.of_playbook(plays("site"))] == [
+        "Check the nodes",
+        "Driver",
+        "Container engine",
+        "Registries",
+        "Container runtime",
+        "Kubelet",
+        "Observe again the nodes without work",
+        "Device plugin",
+        "Proof of the GPUs",
+    ]
+
+
+@pytest.mark.parametrize("name", PLAYBOOKS)
+def test_a_playbook_has_stages(name):
+    found = stages.of_playbook(plays(name))
+    assert found
+    assert all(one.title and one.play for one in found)
+
+
+@pytest.mark.parametrize("odd", [None, "text", {}, [None], [{"hosts": "a", "tasks": "x"}]])
+def test_an_odd_playbook_does_no_harm(odd):
+    assert isinstance(stages.of_playbook(odd), list)
+
+
+# options
+
+
+def test_options_become_arguments():
+    wanted = options.Options(
+        inventory=["a.yml", "b"],
+        check=True,
+        diff=True,
+        limit="gpu-1",
+        serial="1,10,25%",
+        extra_vars=["a=b"],
+        tags=["driver"],
+        skip_tags=["verify"],
+        ask_become_pass=True,
+        more=["--forks", "9"],
+    )
+    assert options.arguments(wanted) == [
+        *("--inventory", "a.yml", "--inventory", "b", "--limit", "gpu-1", "--tags", "driver"),
+        *("--skip-tags", "verify", "--extra-vars", "a=b"),
+        *("--extra-vars", '{"metal_gpu_serial": [1, 10, "25%"]}'),
+        *("--check", "--diff", "--ask-become-pass", "--forks", "9"),
+    ]
+    assert options.arguments(options.Options()) == []
+
+
+def test_a_report_has_an_absolute_path():
+    (_flag, value) = options.arguments(options.Options(report="a.json"))
+    assert value == f'{{"verify_report": "{os.path.abspath("a.json")}"}}'
+
+
+@pytest.mark.parametrize("serial", ["0", "-1", "half", "1,,2", "%", "1.5"])
+def test_a_wrong_size_of_a_batch_is_refused(serial):
+    with pytest.raises(options.OptionInvalid, match="such as --serial 1 or --serial 1,10,25%"):
+        options.parse_serial(serial)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["-K"], ["--ask-become-pass"]),
+        (["--ask-become-pass", "-K", "-k"], ["--ask-become-pass", "--ask-pass"]),
+        (["--ask-vault-password"], ["--ask-vault-pass"]),
+        (["--limit", "K"], []),
+    ],
+)
+def test_passwords_are_asked_for_once(given, expected):
+    assert options.prompts(given) == expected
+
+
+@pytest.mark.parametrize("option", options.PROMPTS)
+def test_the_prompts_of_ansible_are_recognised(option):
+    word, pattern = options.PROMPTS[option]
+    printed = {
+        "--ask-become-pass": "BECOME password[defaults to SSH password]: ",
+        "--ask-pass": "SSH password: ",
+        "--ask-vault-pass": "Vault password (default): ",
+    }[option]
+    assert re.search(pattern, printed)
+    assert word in printed
+
+
+@pytest.mark.parametrize(
+    ("files_", "environment", "expected"),
+    [
+        (["inventory.yml"], {}, ["inventory.yml"]),
+        ([], {}, []),
+        (["inventory.yml"], {"ANSIBLE_INVENTORY": "x"}, []),
+        (["inventory.yml", "ansible.cfg:[defaults]\ninventory = hosts\n"], {}, []),
+        (["inventory.yml", "ansible.cfg:[defaults]\nforks = 9\n"], {}, ["inventory.yml"]),
+        (["inventory.yml", "my.cfg:[defaults]\ninventory=h"], {"ANSIBLE_CONFIG": "my.cfg"}, []),
+    ],
+)
+def test_the_inventory_of_the_folder_counts_if_nothing_else_is_set(
+    files_, environment, expected, tmp_path
+):
+    for file in files_:
+        name, _colon, content = file.partition(":")
+        (tmp_path / name).write_text(content)
+    if "ANSIBLE_CONFIG" in environment:
+        environment = {"ANSIBLE_CONFIG": str(tmp_path / environment["ANSIBLE_CONFIG"])}
+    assert options.default_inventory(tmp_path, environment) == expected
+
+
+# logs
+
+
+def test_a_log_is_private_and_old_ones_go(tmp_path):
+    place = log_files.folder({"XDG_STATE_HOME": str(tmp_path)})
+    assert place == tmp_path / "metal-gpu" / "logs"
+    place.mkdir(parents=True)
+    for number in range(log_files.KEPT + 5):
+        (place / f"20200101T0000{number:02}Z-site-1.log").touch()
+    path, log = log_files.create(place, "site")
+    log.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    names = sorted(one.name for one in place.iterdir())
+    assert len(names) == log_files.KEPT
+    assert names[-1] == path.name
+    assert names[0] == "20200101T000006Z-site-1.log"
+
+
+def test_a_relative_state_folder_is_ignored(tmp_path):
+    found = log_files.folder({"XDG_STATE_HOME": "state", "HOME": str(tmp_path)})
+    assert found == tmp_path / ".local" / "state" / "metal-gpu" / "logs"
+
+
+# events
+
+
+class Run:
+    """Makes the events of a run, one second apart."""
+
+    def __init__(self):
+        own = ["Prepare", "Prove"]
+        planned = [
+            stages.Stage("Prepare", "Driver"),
+            stages.Stage("Prepare", "Container engine"),
+            stages.Stage("Prove", "Proof of the GPUs"),
+        ]
+        self.progress = Progress(planned, own)
+        self.now = 0.0
+
+    def feed(self, event, **data):
+        self.now += 1
+        self.progress.feed({"event": event, "event_data": data}, self.now)
+
+    def play(self, name):
+        self.feed("playbook_on_play_start", name=name)
+
+    def task(self, role, name, *hosts):
+        self.feed("playbook_on_task_start", role=role, name=f"{role} : {name}")
+        for host in hosts:
+            self.feed("runner_on_start", host=host)
+
+    def end(self, how, host, **data):
+        self.feed(f"runner_on_{how}", host=host, **data)
+
+    def stage(self, title):
+        (found,) = [one for one in self.progress.stages if one.title == title]
+        return found
+
+    def lines(self, title):
+        return [line.plain.rstrip() for line in display.lines_of(self.stage(title), self.now)]
+
+
+@pytest.fixture
+def a_run():
+    made = Run()
+    made.play("Check the inventory")
+    made.task("", "Refuse an inventory", "localhost")
+    made.end("ok", "localhost")
+    made.play("Prepare")
+    return made
+
+
+def test_a_play_that_is_not_shown_starts_no_stage(a_run):
+    assert [one.state for one in a_run.progress.stages] == [WAITING] * 3
+    assert a_run.lines("Driver") == ["· Driver"]
+
+
+def test_a_stage_shows_who_is_waited_for(a_run):
+    hosts = [f"gpu-{number}" for number in range(1, 9)]
+    a_run.task("nvidia_driver", "Install the packages", *hosts)
+    for host in hosts[:3]:
+        a_run.end("ok", host, res={"changed": True})
+    stage = a_run.stage("Driver")
+    assert (stage.state, stage.done, stage.changed) == (RUNNING, 3, 3)
+    assert a_run.lines("Driver") == [
+        "▶ Driver             ━━━━━━────────── 3/8 nodes, 3 changed, 11 s",
+        "    waiting for gpu-4, gpu-5, gpu-6 and 2 more: Install the packages (11 s)",
+    ]
+
+
+def test_a_stage_ends_when_the_next_one_starts(a_run):
+    a_run.task("nvidia_driver", "Install", "gpu-1", "gpu-2")
+    a_run.end("ok", "gpu-1", res={})
+    a_run.end("failed", "gpu-2", res={})
+    a_run.task("docker_ce", "Install", "gpu-1")
+    assert a_run.stage("Driver").state == DONE
+    assert a_run.stage("Container engine").state == RUNNING
+    assert a_run.lines("Driver") == [
+        "✘ Driver             ━━━━━━━━━━━━━━━━ 1/2 nodes, 1 failed, 5 s"
+    ]
+    assert (
+        display.bar(a_run.stage("Driver")).spans[-1].style == "red"
+        or display.bar(a_run.stage("Driver")).plain == "━" * 16
+    )
+
+
+def test_ignored_and_unreachable(a_run):
+    a_run.task("nvidia_driver", "Install", "gpu-1", "gpu-2")
+    a_run.end("failed", "gpu-1", ignore_errors=True)
+    a_run.end("unreachable", "gpu-2")
+    assert list(a_run.stage("Driver").failed) == ["gpu-2"]
+
+
+def test_a_stage_in_which_all_is_skipped_had_nothing_to_do(a_run):
+    a_run.task("nvidia_driver", "Install", "gpu-1")
+    a_run.end("skipped", "gpu-1")
+    a_run.play("Prove")
+    a_run.task("verify", "Judge", "gpu-1")
+    assert a_run.stage("Driver").state == UNUSED
+    assert a_run.lines("Driver") == ["- Driver             nothing to do"]
+
+
+def test_a_second_batch_goes_on_with_the_stage(a_run):
+    for host in ("gpu-1", "gpu-2"):
+        a_run.play("Prepare")
+        a_run.task("nvidia_driver", "Install", host)
+        a_run.end("ok", host)
+        a_run.task("docker_ce", "Install", host)
+        a_run.end("ok", host)
+    assert list(a_run.stage("Driver").nodes) == ["gpu-1", "gpu-2"]
+    assert a_run.stage("Driver").state == DONE
+    assert a_run.stage("Driver").seconds == 6.0
+
+
+def test_a_task_without_a_role_belongs_to_the_stage_at_hand(a_run):
+    a_run.task("nvidia_driver", "Install", "gpu-1")
+    a_run.task("", "Group the nodes", "gpu-1")
+    a_run.task("unknown", "Include", "gpu-1")
+    assert a_run.progress.current is a_run.stage("Driver")
+
+
+def test_the_end_has_outcome_and_verdicts(a_run):
+    a_run.play("Prove")
+    a_run.task("verify", "Judge", "gpu-1")
+    finding = {"code": "GPU_FAULTY", "severity": "failure", "message": "m", "remedy": "r"}
+    verdict = {
+        "ok": False,
+        "findings": [{**finding, "reference": "x"}],
+        "machine": {"gpu": "Tesla P100"},
+        "layers": {"smoke": "3/4"},
+    }
+    a_run.end(
+        "ok",
+        "gpu-1",
+        task_action="metal.gpu.fleet",
+        res={"verdicts": {"gpu-1": verdict}, "table": ["node verdict"], "report": "/r.json"},
+    )
+    a_run.feed(
+        "playbook_on_stats",
+        failures={"gpu-1": 1},
+        dark={"gpu-2": 1},
+        processed={"gpu-1": 1, "gpu-2": 1, "gpu-3": 1, "localhost": 1},
+        artifact_data={"metal_gpu_outcome": "unhealthy"},
+    )
+    document = result.as_document(a_run.progress, "site", 2, "/log", False)
+    assert document["outcome"] == "unhealthy"
+    assert [(one["host"], one["state"], one["verdict"]) for one in document["hosts"]] == [
+        ("gpu-1", "failed", "GPU_FAULTY"),
+        ("gpu-2", "unreachable", None),
+        ("gpu-3", "ok", None),
+    ]
+    assert document["hosts"][0]["findings"] == [{**finding, "reference": "x"}]
+    assert document["report"] == "/r.json"
+    assert result.narrow(a_run.progress) == [("gpu-1", "Tesla P100", "3/4", "GPU_FAULTY")]
+    assert [one.state for one in a_run.progress.stages] == [UNUSED, UNUSED, DONE]
+    assert a_run.lines("Proof of the GPUs")[0].startswith("✘ Proof of the GPUs")
+
+
+def test_a_refused_run_has_the_findings_of_its_hosts(a_run):
+    a_run.task("nvidia_driver", "Admit", "gpu-1")
+    found = {"code": "SUDO_REFUSED", "severity": "refusal"}
+    a_run.end("ok", "gpu-1", task_action="metal.gpu.fleet", res={"stopped": {"gpu-1": [found]}})
+    (host,) = result.as_document(a_run.progress, "site", 2, None, False)["hosts"]
+    assert (host["state"], host["findings"][0]["code"]) == ("failed", "SUDO_REFUSED")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "word"),
+    [({"ok": True}, "ok"), ({"ok": True, "busy": True}, "busy"), ({"ok": False}, "-")],
+)
+def test_words_of_verdicts(verdict, word):
+    assert result.word(verdict) == word
+
+
+def test_a_run_that_was_stopped_says_where(a_run):
+    a_run.task("nvidia_driver", "Install", "gpu-1")
+    a_run.progress.end(9)
+    assert a_run.stage("Driver").state == STOPPED
+    assert a_run.stage("Container engine").state == WAITING
+    assert a_run.lines("Driver")[1] == "    stopped at: Install"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {},
+        {"event": "verbose"},
+        {"event": "runner_on_ok"},
+        {"event": "runner_on_ok", "event_data": 3},
+    ],
+)
+def test_odd_events_do_no_harm(a_run, event):
+    a_run.progress.feed(event, 1)
+    a_run.task("nvidia_driver", "Install", "gpu-1")
+    a_run.progress.feed(event, 2)
+
+
+# display
+
+
+def test_a_terminal_without_unicode_gets_ascii(a_run):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    console = Console(file=stream, width=80, force_terminal=True)
+    a_run.task("nvidia_driver", "Install", "gpu-1")
+    shown = display.Display(a_run.progress, console, lambda: 7.0)
+    text = "\n".join(line.plain for line in shown.lines())
+    assert text.isascii()
+    assert "> Driver             ---------------- 0/1 nodes" in text
+
+
+def test_lines_fit_into_80_columns(a_run):
+    hosts = [f"node-with-a-long-name-{number}.example.org" for number in range(2000)]
+    a_run.task("nvidia_driver", "Install the packages of the driver " * 5, *hosts)
+    for host in hosts[:700]:
+        a_run.end("failed", host)
+    stream = io.StringIO()
+    console = Console(file=stream, width=80, force_terminal=True, color_system=None)
+    console.print(display.Display(a_run.progress, console, lambda: 70_000.0))
+    assert max(map(len, stream.getvalue().splitlines())) <= 80
+    assert "700 failed" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (3601, "60 min 1 s")]
+)
+def test_durations(seconds, text):
+    assert display.duration(seconds) == text
+
+
+def test_colours_of_ansible_are_removed():
+    assert run.plain("\x1b[0;31mfatal\x1b[0m\r\n") == "fatal\n"
