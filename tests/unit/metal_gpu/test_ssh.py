@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import threading
 
 import paramiko
@@ -169,6 +170,32 @@ def test_jump_host_that_reaches_nothing(start, known, key):
     server.stop()
     host = at(server, jump=f"admin@127.0.0.1:{jump.port}")
     assert finding(host, settings)["code"] == "NODE_UNREACHABLE"
+
+
+def test_chain_of_jump_hosts(start, known, key):
+    first, second, server = (start(Machine(keys=[key])) for _number in range(3))
+    chain = ",".join(f"admin@127.0.0.1:{one.port}" for one in (first, second))
+    with connect(at(server, jump=chain), known(first, second, server)) as session:
+        assert session.run("echo far").stdout == b"far\n"
+    assert first.machine.forwarded == [("127.0.0.1", second.port)]
+    assert second.machine.forwarded == [("127.0.0.1", server.port)]
+
+
+def test_proxy_command(start, known, key, tmp_path):
+    server = start(Machine(keys=[key]))
+    program = tmp_path / "proxy"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, socket, subprocess, sys, threading\n"
+        "end = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+        "def pump():\n while data := end.recv(9999): os.write(1, data)\n os._exit(0)\n"
+        "threading.Thread(target=pump).start()\n"
+        "while data := os.read(0, 9999): end.sendall(data)\n"
+        "os._exit(0)\n"
+    )
+    program.chmod(0o755)
+    host = at(server, options={"proxycommand": f"{program} %h %p"})
+    with connect(host, known(server)) as session:
+        assert session.run("echo through").stdout == b"through\n"
 
 
 def test_hosts_of_the_configuration(start, known, key, home):
