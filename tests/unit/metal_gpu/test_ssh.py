@@ -20,7 +20,7 @@ from ansible_collections.metal.gpu.tests.unit.support.ssh_server import (
     plant_sudo,
 )
 from metal_gpu import Host, Settings
-from metal_gpu.ssh import Unreachable, connect
+from metal_gpu.ssh import Unreachable, connect, conversation
 from metal_gpu.ssh.known_hosts import fingerprint
 
 
@@ -345,6 +345,12 @@ class TestThisMachine:
         with connect(Host.this_machine("here"), Settings(become_password="s3cret")) as session:
             assert session.run("echo root").stdout == b"root\n"
         assert finding(Host.this_machine("here"), Settings())["code"] == "SUDO_REFUSED"
+
+    def test_output_without_end(self, monkeypatch):
+        monkeypatch.setattr(conversation, "_MOST", 2**20)
+        with connect(Host.this_machine("here")) as session, pytest.raises(Unreachable) as endless:
+            session.run("exec yes", sudo=False)
+        assert "more than 1 MiB" in endless.value.finding["message"]
 
     def test_command_that_does_not_end_is_ended(self, tmp_path):
         with connect(Host.this_machine("here")) as session, pytest.raises(Unreachable):
