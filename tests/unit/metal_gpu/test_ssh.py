@@ -319,6 +319,13 @@ def test_silent_port(port):
     assert found["code"] == "NODE_UNREACHABLE"
 
 
+def test_known_hosts_that_cannot_be_read(start, key, home):
+    server = start(Machine(keys=[key]))
+    (home / ".ssh" / "known_hosts").mkdir()
+    found = finding(at(server), Settings(user="admin"))
+    assert found["message"].endswith("known_hosts: Is a directory")
+
+
 def test_closed_port_and_unknown_name():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         closed = listening.getsockname()[1]
