@@ -34,14 +34,14 @@ class Content(NamedTuple):
     groups: Mapping[str, tuple[str, ...]]  # the hosts of each group, also those of its children
 
 
-def read(path: Path, group: str | None = None) -> list[Host]:
+def read(path: str | Path, group: str | None = None) -> list[Host]:
     """Return the hosts of an inventory, or of one group of it, in its order.
 
     Raises InventoryError.
     """
     from metal_gpu import connection_variables
 
-    content = load(path)
+    content = load(Path(path))
     if group is not None and group not in content.groups:
         known = ", ".join(sorted(content.groups)) or "none"
         raise InventoryError(f"{path} has no group {group}; its groups: {known}")

@@ -62,7 +62,7 @@ def _explained(host: Host) -> Iterator[None]:
 def _words(error: Exception) -> str:
     """Return what paramiko or the kernel says, without the parts that only programmers need."""
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     text = str(error) or type(error).__name__
     if any(one in text for one in ("protocol banner", "protocol version", "Incompatible version")):
         return f"what answers there does not speak SSH: {text}"

@@ -21,6 +21,7 @@ _BRIEFLY_S = 0.05  # while there is input to send
 _STEP_S = 0.25  # otherwise; the end of a command has no event of its own
 _AFTER_END_S = 1.0  # for a process that the command leaves behind, and that keeps its output open
 _CHUNK = 32 * 1024
+_MOST = 64 * 1024 * 1024  # bytes of output; no command of ours prints a tenth of it
 
 
 class NotRoot(Exception):
@@ -81,13 +82,16 @@ class Conversation:
         early, errors, is_ready = self._become_ready(pipe, time.monotonic() + start_s)
         if not is_ready:
             return Answer(pipe.exit_status(), early, errors)
-        output, rest = [early], [errors]
+        output, rest, printed = [early], [errors], 0
         left, deadline, ended_at = memoryview(stdin), time.monotonic() + timeout_s, None
         is_open = True
         while True:
             out, err = pipe.receive()
             output.append(out)
             rest.append(err)
+            printed += len(out) + len(err)
+            if printed > _MOST:
+                raise TooSlow(f"the command prints without end: more than {_MOST // 2**20} MiB")
             if pipe.closed() and not out and not err:
                 break
             if pipe.ended() and not out and not err:

@@ -93,18 +93,21 @@ def add(file: Path, address: str, port: int, kind: str, blob: bytes, *, hashed: 
         content, mode = b"", 0o600
         with suppress(FileNotFoundError):
             content, mode = place.read_bytes(), place.stat().st_mode & 0o777
+        known = _parse(place, content.decode("utf-8", "replace"))
+        if any(one.blob == blob and one.matches(name) for one in known):
+            return  # another thread has just accepted it
         if content and not content.endswith(b"\n"):
             content += b"\n"
-        handle, name = tempfile.mkstemp(prefix=".known_hosts.", dir=place.parent)
+        handle, temporary_name = tempfile.mkstemp(prefix=".known_hosts.", dir=place.parent)
         try:
             with open(handle, "wb") as temporary:
                 temporary.write(content + line.encode())
                 temporary.flush()
                 os.fchmod(temporary.fileno(), mode)
                 os.fsync(temporary.fileno())
-            os.replace(name, place)
+            os.replace(temporary_name, place)
         except BaseException:
-            os.unlink(name)
+            os.unlink(temporary_name)
             raise
 
 

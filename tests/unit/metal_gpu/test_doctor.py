@@ -75,6 +75,16 @@ def test_each_host_has_its_line_and_the_others_go_on(start, known, key, inventor
     ]
 
 
+def test_two_names_of_one_node(start, known, key, inventory):
+    server = start(Machine(keys=[key]))
+    known(server)
+    path = inventory(a={"ansible_port": server.port}, b={"ansible_port": server.port})
+    result = doctor("-i", path, "--json")
+    assert {one["code"] for one in document(result)["findings"]} == {"NODE_NAME_TWICE"}
+    assert result.exit_code == exit_codes.FOUND
+    assert "NODE_NAME_TWICE a: " in doctor("-i", path).stdout
+
+
 def test_accepting_keys(start, key, inventory):
     server = start(Machine(keys=[key]))
     path = inventory(new={"ansible_port": server.port})

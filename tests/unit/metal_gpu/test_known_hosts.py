@@ -76,6 +76,9 @@ def test_added_key_is_found_by_ssh_keygen(tmp_path, hashed):
     assert ("gpu-1" in path.read_text()) is not hashed
     assert path.stat().st_mode & 0o777 == 0o644
     assert known_hosts.find(known_hosts.read([path]), "gpu-1", 2222)
+    before = path.read_text()
+    known_hosts.add(path, "gpu-1", 2222, "ssh-ed25519", BLOB, hashed=hashed)
+    assert path.read_text() == before
 
 
 def test_names_hashed_by_ssh_keygen_are_found(tmp_path):

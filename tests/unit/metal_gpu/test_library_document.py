@@ -20,6 +20,7 @@ EXAMPLES = re.findall(r"^## ([^\n]+)\n|^```python\n(.*?)^```$", DOCUMENT, re.MUL
 
 
 def examples():
+    """Yield the examples with the headings that they are under."""
     heading = ""
     for found, code in EXAMPLES:
         heading = found or heading
@@ -56,7 +57,7 @@ OUTPUT = {
 
 
 @pytest.mark.usefixtures("scene")
-@pytest.mark.parametrize(("heading", "code"), examples())
+@pytest.mark.parametrize(("heading", "code"), [*examples()])
 def test_example(heading, code, capsys):
     exec(compile(code, "docs/library.md", "exec"), {})
     assert re.search(OUTPUT[heading], capsys.readouterr().out)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import threading
 
 import paramiko
@@ -19,7 +20,7 @@ from ansible_collections.metal.gpu.tests.unit.support.ssh_server import (
     plant_sudo,
 )
 from metal_gpu import Host, Settings
-from metal_gpu.ssh import Unreachable, connect
+from metal_gpu.ssh import Unreachable, connect, conversation
 from metal_gpu.ssh.known_hosts import fingerprint
 
 
@@ -171,6 +172,32 @@ def test_jump_host_that_reaches_nothing(start, known, key):
     assert finding(host, settings)["code"] == "NODE_UNREACHABLE"
 
 
+def test_chain_of_jump_hosts(start, known, key):
+    first, second, server = (start(Machine(keys=[key])) for _number in range(3))
+    chain = ",".join(f"admin@127.0.0.1:{one.port}" for one in (first, second))
+    with connect(at(server, jump=chain), known(first, second, server)) as session:
+        assert session.run("echo far").stdout == b"far\n"
+    assert first.machine.forwarded == [("127.0.0.1", second.port)]
+    assert second.machine.forwarded == [("127.0.0.1", server.port)]
+
+
+def test_proxy_command(start, known, key, tmp_path):
+    server = start(Machine(keys=[key]))
+    program = tmp_path / "proxy"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, socket, subprocess, sys, threading\n"
+        "end = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+        "def pump():\n while data := end.recv(9999): os.write(1, data)\n os._exit(0)\n"
+        "threading.Thread(target=pump).start()\n"
+        "while data := os.read(0, 9999): end.sendall(data)\n"
+        "os._exit(0)\n"
+    )
+    program.chmod(0o755)
+    host = at(server, options={"proxycommand": f"{program} %h %p"})
+    with connect(host, known(server)) as session:
+        assert session.run("echo through").stdout == b"through\n"
+
+
 def test_hosts_of_the_configuration(start, known, key, home):
     jump, server = start(Machine(keys=[key])), start(Machine(keys=[key]))
     known(jump, server)
@@ -292,6 +319,13 @@ def test_silent_port(port):
     assert found["code"] == "NODE_UNREACHABLE"
 
 
+def test_known_hosts_that_cannot_be_read(start, key, home):
+    server = start(Machine(keys=[key]))
+    (home / ".ssh" / "known_hosts").mkdir()
+    found = finding(at(server), Settings(user="admin"))
+    assert found["message"].endswith("known_hosts: Is a directory")
+
+
 def test_closed_port_and_unknown_name():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         closed = listening.getsockname()[1]
@@ -318,6 +352,12 @@ class TestThisMachine:
         with connect(Host.this_machine("here"), Settings(become_password="s3cret")) as session:
             assert session.run("echo root").stdout == b"root\n"
         assert finding(Host.this_machine("here"), Settings())["code"] == "SUDO_REFUSED"
+
+    def test_output_without_end(self, monkeypatch):
+        monkeypatch.setattr(conversation, "_MOST", 2**20)
+        with connect(Host.this_machine("here")) as session, pytest.raises(Unreachable) as endless:
+            session.run("exec yes", sudo=False)
+        assert "more than 1 MiB" in endless.value.finding["message"]
 
     def test_command_that_does_not_end_is_ended(self, tmp_path):
         with connect(Host.this_machine("here")) as session, pytest.raises(Unreachable):
