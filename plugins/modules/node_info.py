@@ -2133,7 +2133,9 @@ gpu_node:
           type: list
           elements: str
         folders:
-          description: Folders of registries, with the names in them.
+          description: >-
+            Folders of registries, with the names in them. The folders above them are there without
+            names.
           type: dict
         unread:
           description: Files that the role has changed since the start of their engine.
@@ -2148,7 +2150,8 @@ gpu_node:
         exposed: []
         created: []
         folders:
-          /etc/containerd: [certs.d, config.toml]
+          /etc: []
+          /etc/containerd: []
           /etc/containerd/certs.d: []
         unread: []
         prefixes: {}

@@ -62,6 +62,12 @@ _AUTH_FILE = re.compile(r"""^\s*global_auth_file\s*=\s*["']([^"'\n]+)["']""", re
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s[^-]+-----END \1-----")
 
 
+def folders_above(folder: str) -> list[str]:
+    """Return the folders that a folder is in, the outermost first, without the root."""
+    names = folder.strip("/").split("/")
+    return ["/" + "/".join(names[:end]) for end in range(1, len(names))]
+
+
 def mentioned_folders(configuration: str) -> list[str]:
     """Return the folders of hosts.toml files that a configuration of containerd names.
 

@@ -95,7 +95,12 @@ def _late_values(reading: Reading) -> Values:
         "files": [*dict.fromkeys(found)],
         "modes": {path: files.mode(path) for path in dict.fromkeys((*found, *keys))},
         "folders": {
-            **{above: [] for root in roots if files.is_folder(above := root.rpartition("/")[0])},
+            **{
+                above: []
+                for root in roots
+                for above in registries.folders_above(root)
+                if files.is_folder(above)
+            },
             **{
                 folder: [path.rpartition("/")[2] for path in files.find(f"{folder}/*")]
                 for root in roots

@@ -187,8 +187,7 @@ def _plan_certificates(plan: Plan[Data], node: Node, wanted: Mapping[str, str]) 
 
 def _missing_folders(folder: str, there: Mapping[str, list[str]]) -> list[str]:
     """Return the folders to create for a folder of certificates, the outermost first."""
-    root = dirname(folder)
-    return [one for one in (dirname(root), root, folder) if one not in there]
+    return [one for one in (*places.folders_above(folder), folder) if one not in there]
 
 
 def _is_free(folder: str, kept: Iterable[str]) -> bool:

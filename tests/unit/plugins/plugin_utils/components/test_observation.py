@@ -484,7 +484,7 @@ def test_a_gpu_node(observe, tmp_path):
             "certificates": {},
             "exposed": [],
             "created": [],
-            "folders": {"/etc/containerd": []},
+            "folders": {"/etc": [], "/etc/containerd": []},
             "unread": [],
             "prefixes": {},
         },

@@ -98,3 +98,16 @@ def test_folder_of_one_registry_that_is_a_link(machine: Callable[[str], Machine]
     assert names(node.plan([OF_ITSELF])) == []
     node.run([], state="absent")
     assert {*node.tree()} - {*before} <= {"var/lib/kubelet"}
+
+
+@pytest.mark.parametrize("engine", ["k3s", "RKE2", "crio", "docker"])
+def test_folders_that_the_role_made_go_with_their_files(
+    machine: Callable[[str], Machine], engine: str
+) -> None:
+    node = machine(engine)
+    (node.root / "etc").mkdir(exist_ok=True)
+    before = node.tree()
+    node.run([OF_ITSELF])
+    assert node.tree() != before
+    node.run([], state="absent")
+    assert node.tree() == before
