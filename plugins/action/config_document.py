@@ -130,9 +130,11 @@ def _plan(
         if after == content:
             return after, None
         directories = tuple(observed["missing_directories"])
-        new_history = after and document_history.extend(
-            history, content, language, written=after, created=directories
-        )
+        new_history = None
+        if after is not None:
+            new_history = document_history.extend(
+                history, content, language, written=after, created=directories
+            )
     histories = [one for one in (new_history, history) if one]
     return after, {
         "expected": _sha256(content),

@@ -47,6 +47,7 @@ _WORDS = (
     (
         "REGISTRY_LOGIN_MISSING",
         rf"(?i)failed to fetch anonymous token: {_STATUS}|no basic auth credentials"
+        r"|pulling from host \S+ failed with status code \[manifests \S+\]: 401 Unauthorized"
         r"|(?<!proxy )authentication required",
     ),
 )
