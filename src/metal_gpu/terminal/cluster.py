@@ -32,7 +32,7 @@ app = typer.Typer(
     name="kubectl metal_gpu",
     help="Tell what a cluster alone knows about its GPUs. A kubeconfig is enough.",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
 )
 
 

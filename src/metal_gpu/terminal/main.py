@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 
 import typer
 
@@ -16,7 +17,8 @@ app = typer.Typer(
     name="metal-gpu",
     help="Turn bare machines with NVIDIA GPUs into GPU nodes, and prove every GPU.",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,  # rich takes longer to load than everything else together
+    pretty_exceptions_enable=False,
 )
 
 
@@ -37,11 +39,15 @@ def _commands(
     """Turn bare machines with NVIDIA GPUs into GPU nodes, and prove every GPU."""
 
 
-app.command()(scan.scan)
-app.command()(doctor.doctor)
-app.command()(explain.explain)
+def _add(command: Callable[..., None]) -> None:
+    app.command(short_help=(command.__doc__ or "").partition("\n")[0])(command)
+
+
+_add(scan.scan)
+_add(doctor.doctor)
+_add(explain.explain)
 play.register(app)
-app.command()(top.top)
+_add(top.top)
 app.add_typer(cluster.app, name="cluster")
 
 
