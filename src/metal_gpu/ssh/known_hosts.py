@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import hashlib
 import hmac
 import os
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -91,8 +93,14 @@ def add(file: Path, address: str, port: int, kind: str, blob: bytes, *, hashed: 
         place = Path(os.path.realpath(file))
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         content, mode = b"", 0o600
+        owner = None
         with suppress(FileNotFoundError):
-            content, mode = place.read_bytes(), place.stat().st_mode & 0o777
+            status = place.stat()
+            # UserKnownHostsFile=/dev/null is common, and a device must not be replaced by a file.
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "no file in which a host key can be kept", str(file))
+            content, mode = place.read_bytes(), status.st_mode & 0o777
+            owner = status.st_uid, status.st_gid
         known = _parse(place, content.decode("utf-8", "replace"))
         if any(one.blob == blob and one.matches(name) for one in known):
             return  # another thread has just accepted it
@@ -103,6 +111,9 @@ def add(file: Path, address: str, port: int, kind: str, blob: bytes, *, hashed: 
             with open(handle, "wb") as temporary:
                 temporary.write(content + line.encode())
                 temporary.flush()
+                if owner:
+                    with suppress(PermissionError):  # a file of another user in our folder
+                        os.fchown(temporary.fileno(), *owner)
                 os.fchmod(temporary.fileno(), mode)
                 os.fsync(temporary.fileno())
             os.replace(temporary_name, place)

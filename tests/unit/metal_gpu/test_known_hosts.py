@@ -110,3 +110,21 @@ def test_link_stays_a_link(tmp_path):
     known_hosts.add(link, "gpu-1", 22, "ssh-ed25519", BLOB, hashed=False)
     assert link.is_symlink()
     assert (tmp_path / "real" / "known_hosts").read_text() == f"gpu-1 ssh-ed25519 {KEY}\n"
+
+
+def test_device_is_not_replaced_by_a_file(tmp_path):
+    """As with UserKnownHostsFile=/dev/null. A named pipe stands for it, which needs no root."""
+    device = tmp_path / "null"
+    os.mkfifo(device)
+    with pytest.raises(OSError, match="no file in which a host key can be kept"):
+        known_hosts.add(device, "gpu-1", 22, "ssh-ed25519", BLOB, hashed=False)
+    assert device.is_fifo()
+
+
+def test_file_keeps_its_owner(tmp_path, monkeypatch):
+    """With sudo, the file of the user must not become one of root."""
+    path = write(tmp_path, f"other ssh-ed25519 {KEY}")
+    asked = []
+    monkeypatch.setattr(os, "fchown", lambda _file, user, group: asked.append((user, group)))
+    known_hosts.add(path, "gpu-1", 22, "ssh-ed25519", BLOB, hashed=False)
+    assert asked == [(os.getuid(), os.getgid())]
