@@ -51,7 +51,10 @@ def check(
     """
     blob, kind = key.asbytes(), key.get_name()
     same = [one for one in entries if one.blob == blob]
-    others = [one for one in entries if not one.marker]
+    # As for ssh, an entry without a port permits its key at any port, and forbids no other one: a
+    # forwarded port leads to another machine.
+    name = known_hosts.name_of(target.known_as, target.port)
+    others = [one for one in entries if not one.marker and one.matches(name)]
     revoked = next((one for one in same if one.marker == "@revoked"), None)
     if same and not revoked:
         return

@@ -71,6 +71,20 @@ def test_changed_key_is_refused_also_with_the_permission(start, known, key, tmp_
     assert server.machine.logins == []
 
 
+@pytest.mark.parametrize("is_same", [True, False])
+def test_key_of_the_address_without_the_port(start, key, home, host_key, tmp_path, is_same):
+    """As for ssh: it permits the same key at another port, and forbids no other one."""
+    server = start(Machine(keys=[key]))
+    there = host_key if is_same else new_key(tmp_path / "other")
+    line = f"127.0.0.1 {there.get_name()} {there.get_base64()}\n"
+    (home / ".ssh" / "known_hosts").write_text(line)
+    if is_same:
+        with connect(at(server), Settings(user="admin")) as session:
+            assert session.run("echo in").stdout == b"in\n"
+    else:
+        assert finding(at(server), Settings(user="admin"))["code"] == "HOST_KEY_UNKNOWN"
+
+
 def test_revoked_key_is_refused(start, known, key, home, host_key):
     server = start(Machine(keys=[key]))
     known(server)
