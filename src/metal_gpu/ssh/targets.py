@@ -11,8 +11,9 @@ from __future__ import annotations
 import getpass
 import glob
 import os
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,8 @@ _SYSTEM = Path("/etc/ssh/ssh_config")
 _GLOBAL = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _DEEPEST = 8  # files that include each other
+_KEYWORD = re.compile(r"(?P<keyword>[^\s=]+)(?:\s*=\s*|\s+)(?P<rest>.*)")
+_FINAL = re.compile(r"final\b\s*(?P<rest>.*)", re.IGNORECASE)
 
 
 class ConfigInvalid(Exception):
@@ -135,11 +138,36 @@ def _look_up(name: str, file: Path | None) -> dict[str, object]:
 @lru_cache(maxsize=8)
 def _parse(file: Path, _modified: int) -> paramiko.SSHConfig:
     try:
-        return paramiko.SSHConfig.from_text("\n".join(_lines(file, "Host *", 0)))
+        return paramiko.SSHConfig.from_text("\n".join(_ordered(_lines(file, "Host *", 0))))
     except OSError as error:
         raise ConfigInvalid(f"cannot read {error.filename or file}: {error.strerror}") from error
     except Exception as error:  # of its parser, or text that is not UTF-8
         raise ConfigInvalid(f"{file}: {error}") from error
+
+
+def _ordered(lines: Iterable[str]) -> list[str]:
+    """Return the lines with the blocks of `Match final` at the end, for all that they match.
+
+    paramiko does not know them, and Red Hat's /etc/ssh/ssh_config.d has one. ssh reads them after
+    everything else, and a value that is there stays.
+    """
+    first: list[str] = []
+    last: list[str] = []
+    block = first
+    for line in lines:
+        keyword, rest = _words(line)
+        if keyword in ("host", "match"):
+            final = _FINAL.fullmatch(rest) if keyword == "match" else None
+            block = last if final else first
+            line = f"Match {final['rest'] or 'all'}" if final else line
+        block.append(line)
+    return first + last
+
+
+def _words(line: str) -> tuple[str, str]:
+    """Return the keyword of a line in lower case, and what follows. Blanks can be tabs."""
+    match = _KEYWORD.fullmatch(line.strip())
+    return (match["keyword"].lower(), match["rest"]) if match else ("", "")
 
 
 def _lines(file: Path, block: str, depth: int) -> Iterator[str]:
@@ -148,10 +176,10 @@ def _lines(file: Path, block: str, depth: int) -> Iterator[str]:
     The hosts of a file end with it, so the block around an Include goes on behind it.
     """
     for line in file.read_text("utf-8").splitlines():
-        keyword, _blank, rest = line.strip().replace("=", " ", 1).partition(" ")
-        if keyword.lower() in ("host", "match"):
+        keyword, rest = _words(line)
+        if keyword in ("host", "match"):
             block = line
-        if keyword.lower() != "include" or depth >= _DEEPEST:
+        if keyword != "include" or depth >= _DEEPEST:
             yield line
             continue
         for pattern in shlex.split(rest):

@@ -29,6 +29,15 @@ Host plain
   HostKeyAlias alias
   UserKnownHostsFile /somewhere/a /somewhere/b
   ProxyJump none
+Match final all
+  User nobody-else
+  Port 2424
+Match final host other
+  Port 2525
+Host\ttabs
+\tPort\t2626
+\tInclude\tmore/tabs
+\tHostName = 10.0.0.2
 Host *
   User everybody
 """
@@ -39,11 +48,12 @@ def config(home):
     folder = home / ".ssh"
     (folder / "more").mkdir()
     (folder / "more" / "1.conf").write_text("Host included\n Port 2323\n")
+    (folder / "more" / "tabs").write_text("Host tabs\n User tab\n")
     (folder / "config").write_text(CONFIG)
     return folder / "config"
 
 
-@pytest.mark.parametrize("name", ["gate", "gpu-1", "plain", "included", "other"])
+@pytest.mark.parametrize("name", ["gate", "gpu-1", "plain", "included", "other", "tabs"])
 def test_as_ssh_understands_it(config, name):
     printed = subprocess.run(
         ["ssh", "-G", "-F", config, name], capture_output=True, text=True, check=True
