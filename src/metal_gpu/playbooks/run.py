@@ -29,6 +29,7 @@ from metal_gpu.playbooks.stopping import Stop
 
 CALLBACK = "metal.gpu.quiet"
 INSTALL = "pip install 'metal-gpu[ansible]'"
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _POLL_S = 0.5  # how often ansible-runner asks whether to stop, if nothing is printed
 _NOT_OF_THE_USER = (
     *("ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_RETRY_FILES_ENABLED"),
@@ -133,8 +134,11 @@ def run(
 
 
 def plain(text: str) -> str:
-    """Return what a terminal would show, without colours and carriage returns."""
-    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).replace("\r", "")
+    """Return what a terminal would show, without colours and carriage returns.
+
+    What else controls a terminal is of a node, and becomes a question mark.
+    """
+    return _CONTROLS.sub("?", re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).replace("\r", ""))
 
 
 def _path(environment: Mapping[str, str]) -> str:

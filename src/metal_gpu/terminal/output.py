@@ -10,6 +10,7 @@ gets results only. Colours appear only on a terminal, and not with NO_COLOR (htt
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 # rich takes 100 ms to load, so only what prints with it does.
+_CONTROLS = re.compile("[\x7f-\x9f]")
 _STYLES = {"refusal": "red", "stop": "red", "failure": "red", "notice": "yellow"}
 
 
@@ -26,11 +28,11 @@ def console(stream: TextIO | None = None) -> Console:
 
     Where there is no terminal, lines are not wrapped, so that `grep` finds whole lines.
     """
-    from rich.console import Console
+    from metal_gpu.terminal.safe_console import SafeConsole
 
     stream = stream or sys.stdout
     width = None if stream.isatty() else 10_000
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    return SafeConsole(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 def style_of(severity: str) -> str:
@@ -40,7 +42,13 @@ def style_of(severity: str) -> str:
 
 def print_json(value: object) -> None:
     """Print a result for programs."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.write(as_json(value, indent=2) + "\n")
+
+
+def as_json(value: object, indent: int | None = None) -> str:
+    """Return JSON without characters that control a terminal; JSON escapes only the first 32."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def print_table(

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Protocol, TypeVar
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -50,7 +49,7 @@ class Screen:
     """A screen of its own, which is gone at the end."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False, emoji=False)
+        self._console = output.console()
         self._live = Live(
             Text("asking the machines …"), console=self._console, screen=True, auto_refresh=False
         )
@@ -83,7 +82,7 @@ class Lines:
         if self._as_json:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             document = {"time": now, "machines": machines, "cluster_error": cluster_error}
-            sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+            sys.stdout.write(output.as_json(document) + "\n")
         else:
             console = output.console()
             console.print(drawn(machines, cluster_error, console.width, None))

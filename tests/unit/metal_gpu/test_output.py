@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import pty
 import subprocess
@@ -13,6 +15,7 @@ import sys
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from metal_gpu.playbooks import run
 from metal_gpu.terminal import output
 
 FINDING = finding("NODE_UNREACHABLE", "gpu-1", error="[bold]timed out[/bold]")
@@ -67,3 +70,37 @@ def test_colours_only_on_a_terminal(environment, coloured):
     assert result.wait() == 0
     assert (b"\x1b[31m" in printed) is coloured
     assert b"NODE_UNREACHABLE" in printed
+
+
+EVIL = "a\x1b]52;c;aGk=\x07b\x1b[2Jc\x9b31md\u202ee\tf"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_what_a_machine_says_does_not_control_the_terminal(monkeypatch, is_terminal):
+    stream = io.StringIO()
+    stream.isatty = lambda: is_terminal
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    output.print_finding(finding("NODE_UNREACHABLE", "gpu-1", error=EVIL))
+    output.print_line(EVIL)
+    output.message(EVIL)
+    output.error(EVIL)
+    output.print_table([EVIL], [[EVIL]])
+    output.print_json({EVIL: EVIL})
+    printed = stream.getvalue()
+    assert printed.count("a?]52;c;aGk=") >= 6
+    assert not set(printed) & set("\x1b\x07\x9b")
+
+
+def test_json_keeps_its_values(capsys):
+    output.print_json({"é": EVIL})
+    text = capsys.readouterr().out
+    assert json.loads(text) == {"é": EVIL}
+    assert "é" in text
+
+
+def test_lines_of_a_run_do_not_control_the_terminal():
+    assert run.plain("\x1b[31mred\x1b[0m\r\n" + EVIL) == "red\n" + run.plain(EVIL)
+    assert run.plain("\x1b]0;title\x07") == "?]0;title?"
