@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import difflib
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +23,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
     DocumentError,
     Malformed,
 )
+from metal_gpu import inventory_yaml
+from metal_gpu.inventory import InventoryError
 from metal_gpu.inventory_groups import Groups, NotAnInventory
 from metal_gpu.replace_file import replace
+
+CountBeside = Callable[[str, Sequence[str]], object]
 
 GROUP = "gpu_nodes"
 _VAULT = "$ANSIBLE_VAULT;"
@@ -98,7 +102,8 @@ def prepare(path: Path, entries: Sequence[Entry], source: Path | None = None) ->
     before = _read(source or path)
     if before is None:
         return Prepared(path, None, _new(path, entries), ())
-    after, notices = merge(str(source or path), before, entries)
+    place = source or path
+    after, notices = merge(str(place), before, entries, lambda *host: _count_beside(place, *host))
     return Prepared(path, None if source else before, after, tuple(notices))
 
 
@@ -181,8 +186,23 @@ def _address(entry: Entry) -> dict[str, object]:
     return {} if entry.address == entry.name else {"ansible_host": entry.address}
 
 
-def merge(name: str, text: str, entries: Sequence[Entry]) -> tuple[str, list[str]]:
+def _count_beside(path: Path, host: str, groups: Sequence[str]) -> object:
+    """Return the number of GPUs that group_vars or host_vars declare; None: they do not."""
+    try:
+        return inventory_yaml.beside(path, "gpu_count", host, groups)
+    except InventoryError as error:
+        raise InventoryRefused(str(error)) from error
+
+
+def merge(
+    name: str,
+    text: str,
+    entries: Sequence[Entry],
+    count_beside: CountBeside = lambda _host, _groups: None,
+) -> tuple[str, list[str]]:
     """Return the text of an inventory with the machines added, and notices about differences.
+
+    `count_beside` tells the gpu_count that other files have for a host in these groups.
 
     Raises InventoryRefused, with file and line.
     """
@@ -198,7 +218,7 @@ def merge(name: str, text: str, entries: Sequence[Entry]) -> tuple[str, list[str
     notices: list[str] = []
     try:
         for entry in entries:
-            _add(content, entry, notices)
+            _add(content, entry, notices, count_beside)
         if content == reading.content:
             return text, notices
         return documents.render(text, "yaml", content), notices
@@ -208,7 +228,9 @@ def merge(name: str, text: str, entries: Sequence[Entry]) -> tuple[str, list[str
         raise InventoryRefused(f"{name}: cannot be edited: {error}") from error
 
 
-def _add(content: dict[str, object], entry: Entry, notices: list[str]) -> None:
+def _add(
+    content: dict[str, object], entry: Entry, notices: list[str], count_beside: CountBeside
+) -> None:
     """Add a machine to the content of an inventory."""
     groups = Groups(content)
     name, is_known = _find(groups, entry, notices)
@@ -216,19 +238,23 @@ def _add(content: dict[str, object], entry: Entry, notices: list[str]) -> None:
     place = next(iter(groups.places(name, GROUP)), None)
     if place is None:
         place = (*(groups.path(GROUP) or (*base, GROUP)), "hosts", name)
-    known = groups.variables(name)
     new = {} if is_known else {**_address(entry), **entry.variables}
-    if known.get("gpu_count") is None:
+    mine = groups.of_host(name)
+    declared = groups.variables(name).get("gpu_count")
+    if declared is None:
+        declared = count_beside(name, list(dict.fromkeys(["all", GROUP, *mine, *entry.groups])))
+    if declared is None:
         new["gpu_count"] = entry.gpu_count
-    elif str(known["gpu_count"]) != str(entry.gpu_count):
+    elif str(declared) != str(entry.gpu_count):
         notices.append(
-            f"{name}: gpu_count is {known['gpu_count']} in the inventory, and the machine has "
+            f"{name}: gpu_count is {declared} in the inventory, and the machine has "
             f"{entry.gpu_count} GPUs; the inventory is kept"
         )
-    table = _table_at(content, place)
-    table.update({key: value for key, value in new.items() if key not in table})
+    if new or GROUP not in mine:  # a host of a range is written only if it has something of its own
+        table = _table_at(content, place)
+        table.update({key: value for key, value in new.items() if key not in table})
     for group in entry.groups:
-        if not groups.places(name, group):
+        if group not in mine:
             _table_at(content, (*(groups.path(group) or (*base, group)), "hosts", name))
 
 
@@ -236,7 +262,7 @@ def _find(groups: Groups, entry: Entry, notices: list[str]) -> tuple[str, bool]:
     """Return the name of a machine in the inventory, and whether it is there."""
     for host in groups.hosts():
         variables = groups.variables(host)
-        address = variables.get("ansible_host", host)
+        address = variables.get("ansible_host", variables.get("ansible_ssh_host", host))
         port = variables.get("ansible_port", _SSH_PORT)
         if address == entry.address and str(port) == str(entry.port):
             return host, True

@@ -11,8 +11,10 @@ Source: https://docs.ansible.com/ansible/latest/collections/ansible/builtin/yaml
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+from metal_gpu.inventory_yaml import expand
 
 _SECTIONS = ("hosts", "children", "vars")
 Path = tuple[str, ...]
@@ -28,7 +30,8 @@ class Definition(NamedTuple):
 
     path: Path
     name: str
-    hosts: Mapping[str, Table]
+    hosts: Mapping[str, Table]  # as they are written: a range such as gpu-[1:4] is one
+    names: Mapping[str, list[str]]  # of each host, with the ones above that it is in
     children: tuple[str, ...]
     variables: Table
 
@@ -71,13 +74,22 @@ class Groups:
             if host in one.hosts and (groups is None or one.name in groups)
         ]
 
+    def of_host(self, host: str) -> list[str]:
+        """Return the groups that a host is in, itself or by a range, also those around them."""
+        return [
+            name
+            for name in dict.fromkeys(["all", *(one.name for one in self.definitions)])
+            if any(host in inner.names for inner in self._inside(name))
+        ]
+
     def variables(self, host: str) -> dict[str, object]:
         """Return the variables of a host; its own come before those of its groups."""
         own: dict[str, object] = {}
         inherited: dict[str, object] = {}
         for one in self.definitions:
-            own.update(one.hosts.get(host, {}))
-            if any(host in inner.hosts for inner in self._inside(one.name)):
+            for pattern in one.names.get(host, ()):
+                own.update(one.hosts[pattern])
+            if any(host in inner.names for inner in self._inside(one.name)):
                 inherited.update(one.variables)
         return {**inherited, **own}
 
@@ -87,8 +99,21 @@ class Groups:
         return [one for one in self.definitions if is_all or one.name in groups]
 
     def hosts(self) -> list[str]:
-        """Return all hosts, as they are written: a range such as gpu-[1:4] is one."""
-        return list(dict.fromkeys(host for one in self.definitions for host in one.hosts))
+        """Return all hosts, also each host of a range such as gpu-[1:4]."""
+        return list(dict.fromkeys(host for one in self.definitions for host in one.names))
+
+
+def _names(patterns: Iterable[str]) -> dict[str, list[str]]:
+    """Return the hosts of patterns, each with the patterns that it is in."""
+    found: dict[str, list[str]] = {}
+    for pattern in patterns:
+        try:
+            names = [*expand(pattern)]
+        except ValueError:  # no range, such as an IPv6 address in brackets
+            names = [pattern]
+        for name in names:
+            found.setdefault(name, []).append(pattern)
+    return found
 
 
 def _definitions(groups: Table, path: Path) -> Iterator[Definition]:
@@ -102,10 +127,12 @@ def _definitions(groups: Table, path: Path) -> Iterator[Definition]:
             )
         hosts = _table(table.get("hosts"), (*here, "hosts"))
         children = _table(table.get("children"), (*here, "children"))
+        tables = {str(host): _table(of, (*here, "hosts", str(host))) for host, of in hosts.items()}
         yield Definition(
             here,
             str(name),
-            {str(host): _table(of, (*here, "hosts", str(host))) for host, of in hosts.items()},
+            tables,
+            _names(tables),
             tuple(map(str, children)),
             _table(table.get("vars"), (*here, "vars")),
         )

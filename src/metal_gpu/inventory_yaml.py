@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import yaml
@@ -26,6 +26,7 @@ _SECTIONS = ("hosts", "vars", "children")
 _RANGE = re.compile(r"\[([0-9]+|[A-Za-z]):([0-9]+|[A-Za-z])(?::([0-9]+))?\]")
 _PORT = re.compile(r"([^\[\]:]+):([0-9]+)")
 _EXTENSIONS = ("", ".yml", ".yaml", ".json")
+_ENCRYPTED = "$ANSIBLE_VAULT"
 _DEEPEST = 50  # groups in groups
 
 
@@ -87,7 +88,7 @@ def load(path: Path) -> Content:
 def _compose(path: Path) -> tuple[_Loader, yaml.Node | None]:
     try:
         text = path.read_text("utf-8")
-        if text.startswith("$ANSIBLE_VAULT"):
+        if text.startswith(_ENCRYPTED):
             raise InventoryError(f"{path}, line 1: the file is encrypted; {_ANSIBLE}")
         loader = _Loader(text)
         return loader, loader.get_single_node()
@@ -243,15 +244,47 @@ def _read_files(inventory: _Inventory) -> None:
 def _beside(path: Path, folder: str, name: str) -> Mapping[str, object]:
     """Return the variables of a file, or of all files of a directory, beside the inventory."""
     found: dict[str, object] = {}
+    for file in _files(path, folder, name):
+        loader, root = _compose(file)
+        for key, node in _pairs(file, loader, root, "the file"):
+            found[key] = _value(file, loader, node)
+    return found
+
+
+def _files(path: Path, folder: str, name: str) -> Iterator[Path]:
     for extension in _EXTENSIONS:
         place = path.parent / folder / f"{name}{extension}"
         if place.is_dir():
-            files = sorted(one for one in place.rglob("*") if one.suffix in _EXTENSIONS)
-        else:
-            files = [place]
-        for file in files:
-            if file.is_file():
-                loader, root = _compose(file)
-                for key, node in _pairs(file, loader, root, "the file"):
-                    found[key] = _value(file, loader, node)
-    return found
+            found = sorted(one for one in place.rglob("*") if one.suffix in _EXTENSIONS)
+            yield from (one for one in found if one.is_file())
+        elif place.is_file():
+            yield place
+
+
+def beside(path: Path, variable: str, host: str, groups: Iterable[str]) -> object:
+    """Return what group_vars and host_vars beside an inventory have for one variable, or None.
+
+    The other values are not read, because they can be encrypted. Files that are encrypted as a
+    whole are left out. Raises InventoryError.
+    """
+    value: object = None
+    for folder, name in [*(("group_vars", group) for group in groups), ("host_vars", host)]:
+        for file in _files(path, folder, name):
+            found = _variable(file, file.stat().st_mtime_ns, variable)
+            value = value if found is None else found
+    return value
+
+
+@lru_cache(maxsize=256)  # hundreds of hosts have the same groups
+def _variable(file: Path, _modified: int, variable: str) -> object:
+    try:
+        with file.open("rb") as opened:
+            if opened.read(len(_ENCRYPTED)) == _ENCRYPTED.encode():
+                return None
+    except OSError as error:
+        raise InventoryError(f"cannot read {file}: {error.strerror}") from error
+    loader, root = _compose(file)
+    for key, node in _pairs(file, loader, root, "the file"):
+        if key == variable:
+            return _value(file, loader, node)
+    return None

@@ -193,3 +193,64 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InventoryRefused):
         save(prepared)
     assert not (tmp_path / "no").exists()
+
+
+RANGE = """\
+gpu_nodes:
+  hosts:
+    gpu-[1:3]: {gpu_count: 8, ansible_user: root}
+"""
+LOST = GPU_2._replace(gpu_count=7, groups=("gpu_h100",))  # a card is lost
+
+
+def test_host_of_a_range_keeps_what_the_range_says(tmp_path: Path) -> None:
+    path = tmp_path / "inventory.yml"
+    path.write_text(RANGE)
+    prepared = prepare(path, [LOST])
+    assert prepared.notices == (
+        "gpu-2: gpu_count is 8 in the inventory, and the machine has 7 GPUs; the inventory is kept",
+    )
+    save(prepared)
+    listed = _listed(path)
+    assert listed["gpu_h100"]["hosts"] == ["gpu-2"]
+    assert listed["_meta"]["hostvars"]["gpu-2"] == {"gpu_count": 8, "ansible_user": "root"}
+    assert not prepare(path, [LOST]).is_changed
+
+
+def test_range_without_a_count_gets_one_for_the_host(tmp_path: Path) -> None:
+    path = tmp_path / "inventory.yml"
+    path.write_text(RANGE.replace("gpu_count: 8, ", ""))
+    save(prepare(path, [LOST]))
+    known = _listed(path)["_meta"]["hostvars"]
+    assert known["gpu-2"] == {"gpu_count": 7, "ansible_user": "root"}
+    assert known["gpu-1"] == {"ansible_user": "root"}
+
+
+@pytest.mark.parametrize(
+    "file", ["group_vars/all.yml", "group_vars/gpu_nodes/own.yml", "host_vars/gpu-2.yml"]
+)
+def test_count_beside_the_inventory_wins(tmp_path: Path, file: str) -> None:
+    path = tmp_path / "inventory.yml"
+    path.write_text("gpu_nodes:\n  hosts:\n    gpu-2:\n")
+    beside = tmp_path / file
+    beside.parent.mkdir(parents=True)
+    beside.write_text("password: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  6162\ngpu_count: 8\n")
+    (beside.parent / "all.json").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
+    prepared = prepare(path, [LOST])
+    assert len(prepared.notices) == 1
+    assert "gpu_count" not in prepared.after
+
+
+def test_unreadable_file_beside_the_inventory(tmp_path: Path) -> None:
+    path = tmp_path / "inventory.yml"
+    path.write_text("gpu_nodes:\n  hosts:\n    gpu-2:\n")
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "all.yml").write_text("a: 1\nb: [\n")
+    with pytest.raises(InventoryRefused, match=r"all\.yml, line 3"):
+        prepare(path, [LOST])
+
+
+def test_address_by_its_older_name() -> None:
+    text = "gpu_nodes:\n  hosts:\n    node-7: {ansible_ssh_host: 192.0.2.11, gpu_count: 4}\n"
+    merged, notices = merge("inventory.yml", text, [GPU_1])
+    assert (merged.count("gpu_count"), notices) == (1, [])
