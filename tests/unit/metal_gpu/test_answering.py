@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -13,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from metal_gpu import answering
 from metal_gpu.answering import Answer, State, ask
 from metal_gpu.targets import Target, parse
 
@@ -153,3 +155,18 @@ def test_name_without_address(host: str) -> None:
     assert answer.state is State.UNRESOLVED
     assert answer.error
     assert host in answer.error
+
+
+def test_the_rate_is_kept_after_all_connections_were_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[float] = []
+
+    async def one(target: Target, port: int, _timeout_s: float) -> Answer:
+        times.append(time.monotonic())
+        await asyncio.sleep(0.5 if len(times) <= 4 else 0)
+        return Answer(target, port, State.SILENT)
+
+    monkeypatch.setattr(answering, "_ask", one)
+    monkeypatch.setattr(answering, "_CONNECTIONS", 4)
+    ask(parse(["127.9.9.[1-24]"]), rate=100)
+    # Of 20 connections after the pause, those of a tenth of a second may come at once.
+    assert times[-1] - times[4] >= 0.07
