@@ -31,6 +31,7 @@ _TEMPLATE = Path(__file__).parent / "node"
 BEGIN, END = "-----BEGIN METAL-GPU ANSWER-----", "-----END METAL-GPU ANSWER-----"
 # All commands of an observation run at once, and in three rounds; each has its own limit of 10 s.
 TIME_LIMIT_S = 90.0
+_MOST = 64 * 1024 * 1024  # bytes of an answer; that of a large machine has less than one MiB
 # Of the newest Python first. Red Hat's package manager has one of its own that no user sees.
 _MINORS = range(14, 8, -1)
 _OLDER = ("python3", "/usr/libexec/platform-python", "python", "python2")
@@ -137,13 +138,28 @@ def read(stdout: bytes, stderr: bytes) -> RawData:
         raise NotObserved(f"the answer of the program is not complete{_last(stderr)}")
     try:
         found = json.loads(answer)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotObserved(f"the answer of the program is not readable: {error}") from error
-    if "python" in found:
-        raise PythonMissing(found["python"] or "no Python")
-    if "error" in found:
-        raise NotObserved(str(found["error"]))
-    return cast(RawData, json.loads(zlib.decompress(base64.b64decode(found["raw"]))))
+    try:
+        if "python" in found:
+            raise PythonMissing(found["python"] or "no Python")
+        if "error" in found:
+            raise NotObserved(str(found["error"]))
+        return cast(RawData, json.loads(_unpacked(base64.b64decode(found["raw"]))))
+    except (KeyError, TypeError, ValueError, RecursionError, zlib.error) as error:
+        words = f"{type(error).__name__}: {error}"
+        raise NotObserved(f"the answer of the program is not readable: {words}") from error
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Return what was compressed. A few bytes of a machine must not take all memory here."""
+    unpacking = zlib.decompressobj()
+    found = unpacking.decompress(data, _MOST)
+    if unpacking.unconsumed_tail:
+        raise NotObserved(f"the answer of the program has more than {_MOST // 2**20} MiB")
+    if not unpacking.eof:
+        raise ValueError("it is not complete")
+    return found
 
 
 def _last(*outputs: bytes) -> str:

@@ -22,6 +22,7 @@ _STEP_S = 0.25  # otherwise; the end of a command has no event of its own
 _AFTER_END_S = 1.0  # for a process that the command leaves behind, and that keeps its output open
 _CHUNK = 32 * 1024
 _MOST = 64 * 1024 * 1024  # bytes of output; no command of ours prints a tenth of it
+_MOST_BEFORE = 1024 * 1024  # bytes that login shells and sudo print before it
 
 
 class NotRoot(Exception):
@@ -122,6 +123,8 @@ class Conversation:
         while True:
             out, err = pipe.receive()
             output, heard = output + out, heard + err
+            if len(output) + len(heard) > _MOST_BEFORE:
+                raise TooSlow(f"the login shell prints without end{self._last(heard or output)}")
             before, ready, after = heard.partition(self._ready + b"\n")
             if ready:
                 return output, after, True

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import ast
+import base64
+import json
 import re
 import subprocess
 import sys
+import zlib
 
 import pytest
 
@@ -141,3 +144,17 @@ def test_only_the_modules_of_the_observation_travel():
     assert all(".module_utils." in name for name in names)
     assert not any(".cluster." in name or ".verdict." in name for name in names)
     assert len(program()) < 200_000
+
+
+def test_small_answer_that_is_huge_when_unpacked(monkeypatch):
+    monkeypatch.setattr(node_program, "_MOST", 2**20)
+    packed = base64.b64encode(zlib.compress(b"[" + b" " * 2**21 + b"]")).decode()
+    answer = f"{BEGIN}\n{json.dumps({'raw': packed})}\n{END}\n".encode()
+    with pytest.raises(NotObserved, match="has more than 1 MiB"):
+        node_program.read(answer, b"")
+
+
+@pytest.mark.parametrize("words", ["5", "[1]", "{}", '{"raw": 5}', '{"raw": "eJw="}', "[" * 99_999])
+def test_malformed_answers(words):
+    with pytest.raises(NotObserved, match="is not readable"):
+        node_program.read(f"{BEGIN}\n{words}\n{END}\n".encode(), b"")

@@ -379,3 +379,12 @@ class TestThisMachine:
         pid = int((tmp_path / "pid").read_text())
         with pytest.raises(ChildProcessError):
             os.waitpid(pid, 0)
+
+    def test_login_shell_that_prints_without_end(self, monkeypatch):
+        monkeypatch.setattr(conversation, "_MOST_BEFORE", 1000)
+        talk = conversation.Conversation("true", root=False, password=None)
+        with connect(Host.this_machine("here")) as session:
+            pipe = session.start("exec yes noise")
+            with pytest.raises(conversation.TooSlow, match="prints without end"):
+                talk.hold(pipe, b"", 20, 20)
+            session.stop(pipe)
