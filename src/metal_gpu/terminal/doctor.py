@@ -164,7 +164,7 @@ def _examine(
     names: dict[str, str] = {}
     place = {host: number for number, host in enumerate(one.name for one in hosts)}
     for node in Fleet(hosts, settings, limit=min(forks, len(hosts) or 1)).observe():
-        row = doctor_report.row(node)
+        node, row = doctor_report.judged(node)
         codes.append(_code(node))
         if node.observed and node.observed["kubelet"]["node_name"]:
             names[node.name] = node.observed["kubelet"]["node_name"]

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE
+from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import (
     Node as Observed,
 )
@@ -48,6 +49,19 @@ class Row(TypedDict):
     machine: Machine | None
     steps: list[Step]
     findings: list[dict[str, str]]
+
+
+def judged(node: Node) -> tuple[Node, Row]:
+    """Return a node with its row; without its observation if nothing can judge it.
+
+    What a broken machine answers can have a form that nobody expected. The others go on.
+    """
+    try:
+        return node, row(node)
+    except Exception as error:
+        words = redact(f"{type(error).__name__}: {error}")
+        failed = Node(node.host, None, finding("OBSERVATION_FAILED", node.name, error=words))
+        return failed, row(failed)
 
 
 def row(node: Node) -> Row:

@@ -17,8 +17,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Machine, plant_sudo
-from metal_gpu.terminal import exit_codes
+from metal_gpu import Host
+from metal_gpu.nodes import Node
+from metal_gpu.terminal import doctor_report, exit_codes
 from metal_gpu.terminal.main import app
 
 ROOT = Path(__file__).parents[3]
@@ -182,3 +185,17 @@ def test_ctrl_c_leaves_nothing_behind(start, known, key, tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (exit_codes.INTERRUPTED, b"", b"")
+
+
+def test_answer_that_nothing_can_judge_is_a_finding_of_its_machine(monkeypatch):
+    node = Node(Host("gpu-1", "gpu-1"), None, finding("NODE_UNREACHABLE", "gpu-1", error="x"))
+    good = doctor_report.row
+
+    def row(one):
+        return good(one) if one is not node else 1 / 0
+
+    monkeypatch.setattr(doctor_report, "row", row)
+    failed, printed = doctor_report.judged(node)
+    assert failed.observed is None
+    assert [one["code"] for one in printed["findings"]] == ["OBSERVATION_FAILED"]
+    assert "ZeroDivisionError" in printed["findings"][0]["message"]
