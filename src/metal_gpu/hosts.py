@@ -20,7 +20,7 @@ class Host:
     key_file: str | None = None
     jump: str | None = None  # as ProxyJump: [USER@]HOST[:PORT], several with commas
     become: bool = True  # become root with sudo, unless the user is root
-    variables: Mapping[str, object] = field(default_factory=dict)
+    variables: Mapping[str, object] = field(default_factory=dict, repr=False)  # some are secret
     local: bool = False  # this machine, without SSH
     # As -o of ssh: keywords of ssh_config(5) in lower case, with precedence over ~/.ssh/config.
     options: Mapping[str, str] = field(default_factory=dict)

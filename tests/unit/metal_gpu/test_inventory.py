@@ -180,3 +180,9 @@ def test_passwords_are_not_shown():
     assert "s3cret" not in repr(host).replace(repr(host.variables), "")
     with pytest.raises(ValueError, match="encrypted"):
         connection_variables.host("n", {"ansible_password": {"__ansible_vault": "x"}})
+
+
+def test_representation_of_a_host_has_no_password():
+    host = connection_variables.host("a", {"ansible_password": "s3cret", "token": "s3cret"})
+    assert host.password == "s3cret"
+    assert "s3cret" not in repr(host)
