@@ -174,7 +174,11 @@ def _run(
             output.print_finding(found)
         return exit_codes.NOT_ASKED
     except KeyboardInterrupt:
-        output.message("stopped; the pods of this run are deleted")
+        from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import ALL_RUNS
+
+        # What could not be deleted is not known here.
+        listing = f"kubectl get pods --all-namespaces --selector {ALL_RUNS}"
+        output.message(f"stopped; `{listing}` lists pods that could not be deleted")
         return exit_codes.INTERRUPTED
 
 

@@ -13,10 +13,12 @@ import threading
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_settings
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import parse_node
 from ansible_collections.metal.gpu.tests.unit.support import command
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer, Refusal
 from metal_gpu.cluster.look import expect, has_gpus
+from metal_gpu.terminal import cluster as cluster_command
 
 GPU = "nvidia.com/gpu"
 ALL_WELL = "GPU-a\nGPU-b\n1 ok\n2 ok\n"
@@ -279,3 +281,14 @@ def test_nodes_with_gpus(capacity, labels, is_one, count):
     assert has_gpus(status) is is_one
     assert expect(status, None) == count
     assert expect(status, 3) == 3
+
+
+def test_ctrl_c_does_not_claim_that_pods_are_gone(monkeypatch, capsys):
+    def stopped(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kube_settings, "connect", stopped)
+    assert cluster_command._run({}, [], None, None, "table") == 130
+    said = capsys.readouterr().err
+    assert "kubectl get pods --all-namespaces --selector" in said
+    assert "are deleted" not in said
