@@ -4,7 +4,7 @@
 """Write the machines of a scan into a YAML inventory for Ansible.
 
 A new file has only them. An existing one is merged: its text is edited by position, so comments,
-order and values stay. What it already says of a machine wins, and a difference is a notice.
+order and values stay. What it already says of a machine wins, and a difference is a collision.
 Only `prepare` and `save` do I/O, and only `save` changes anything.
 """
 
@@ -67,7 +67,7 @@ class Prepared(NamedTuple):
     path: Path
     before: str | None  # None: a new file
     after: str
-    notices: tuple[str, ...]
+    collisions: tuple[str, ...]  # what the inventory and the scan say differently
 
     @property
     def is_changed(self) -> bool:
@@ -98,8 +98,8 @@ def prepare(path: Path, entries: Sequence[Entry], source: Path | None = None) ->
     before = _read(source or path)
     if before is None:
         return Prepared(path, None, _new(path, entries), ())
-    after, notices = merge(str(source or path), before, entries)
-    return Prepared(path, None if source else before, after, tuple(notices))
+    after, collisions = merge(str(source or path), before, entries)
+    return Prepared(path, None if source else before, after, tuple(collisions))
 
 
 def save(prepared: Prepared) -> None:
@@ -182,7 +182,7 @@ def _address(entry: Entry) -> dict[str, object]:
 
 
 def merge(name: str, text: str, entries: Sequence[Entry]) -> tuple[str, list[str]]:
-    """Return the text of an inventory with the machines added, and notices about differences.
+    """Return the text of an inventory with the machines added, and what differs.
 
     Raises InventoryRefused, with file and line.
     """
@@ -195,23 +195,23 @@ def merge(name: str, text: str, entries: Sequence[Entry]) -> tuple[str, list[str
     if reading.obstacle:
         raise InventoryRefused(f"{name}, {reading.obstacle}")
     content = copy.deepcopy(reading.content)
-    notices: list[str] = []
+    collisions: list[str] = []
     try:
         for entry in entries:
-            _add(content, entry, notices)
+            _add(content, entry, collisions)
         if content == reading.content:
-            return text, notices
-        return documents.render(text, "yaml", content), notices
+            return text, collisions
+        return documents.render(text, "yaml", content), collisions
     except NotAnInventory as error:
         raise InventoryRefused(f"{name}: this is no YAML inventory: {error}") from error
     except DocumentError as error:
         raise InventoryRefused(f"{name}: cannot be edited: {error}") from error
 
 
-def _add(content: dict[str, object], entry: Entry, notices: list[str]) -> None:
+def _add(content: dict[str, object], entry: Entry, collisions: list[str]) -> None:
     """Add a machine to the content of an inventory."""
     groups = Groups(content)
-    name, is_known = _find(groups, entry, notices)
+    name, is_known = _find(groups, entry, collisions)
     base = _base(groups)
     place = next(iter(groups.places(name, GROUP)), None)
     if place is None:
@@ -221,7 +221,7 @@ def _add(content: dict[str, object], entry: Entry, notices: list[str]) -> None:
     if known.get("gpu_count") is None:
         new["gpu_count"] = entry.gpu_count
     elif str(known["gpu_count"]) != str(entry.gpu_count):
-        notices.append(
+        collisions.append(
             f"{name}: gpu_count is {known['gpu_count']} in the inventory, and the machine has "
             f"{entry.gpu_count} GPUs; the inventory is kept"
         )
@@ -232,7 +232,7 @@ def _add(content: dict[str, object], entry: Entry, notices: list[str]) -> None:
             _table_at(content, (*(groups.path(group) or (*base, group)), "hosts", name))
 
 
-def _find(groups: Groups, entry: Entry, notices: list[str]) -> tuple[str, bool]:
+def _find(groups: Groups, entry: Entry, collisions: list[str]) -> tuple[str, bool]:
     """Return the name of a machine in the inventory, and whether it is there."""
     for host in groups.hosts():
         variables = groups.variables(host)
@@ -245,7 +245,7 @@ def _find(groups: Groups, entry: Entry, notices: list[str]) -> tuple[str, bool]:
     there = groups.variables(entry.name).get("ansible_host")
     if there is None or entry.name == entry.address:
         return entry.name, True
-    notices.append(
+    collisions.append(
         f"the name {entry.name} collides: the inventory has it for {there}, and "
         f"{entry.address} has this host name; it is added as {entry.address}"
     )
