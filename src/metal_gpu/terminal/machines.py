@@ -21,7 +21,7 @@ _DEFAULT_GROUP = "gpu_nodes"
 Hosts = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[HOST]...",
+        metavar="HOST",
         help="Machines as `[USER@]ADDRESS[:PORT]`, or hosts and groups of the inventory. "
         "Without any: the group `gpu_nodes` of the inventory, or this machine.",
         show_default=False,

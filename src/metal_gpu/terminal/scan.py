@@ -40,7 +40,7 @@ def scan(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="TARGET...",
+            metavar="TARGET",
             help="`10.0.0.0/24`, `host-[1-40]`, `[USER@]HOST[:PORT]`, `[2001:db8::]/120`, or "
             "`@hosts.txt` with one of these in each line.",
             show_default=False,
