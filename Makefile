@@ -104,7 +104,7 @@ changelog: environments $(LINK) ## generate CHANGELOG.md from changelogs/fragmen
 	@date=$$(sed -n "s/^ *release_date: '\(.*\)'/\1/p" changelogs/changelog.yaml | tail -n 1); \
 	antsibull-changelog release --update-existing --refresh --reload-plugins --date "$$date"
 
-command: environments ## generate docs/command.md from the help of metal-gpu
+command: environments $(LINK) ## generate docs/command.md from the help of metal-gpu
 	@python scripts/command_page.py
 
 readmes: environments ## generate the variables in each role's README from its argument spec

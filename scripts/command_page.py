@@ -31,7 +31,7 @@ SPDX-License-Identifier: GPL-3.0-or-later
 
 def page() -> str:
     """Return the page."""
-    sys.path.insert(0, str(ROOT / "src"))
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT / ".ansible/collections")]
     from metal_gpu.terminal.main import app
 
     command = get_command(app)

@@ -15,10 +15,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from enum import StrEnum
+from threading import current_thread, main_thread
 from typing import NamedTuple
 
 from metal_gpu.banners import parse_identification
@@ -66,7 +69,29 @@ def ask(
 
     `heard` is called with each answer as it comes. Ctrl-C closes every connection.
     """
-    return asyncio.run(_ask_all(targets, port, rate, timeout_s, heard))
+    with _ctrl_c():
+        return asyncio.run(_ask_all(targets, port, rate, timeout_s, heard))
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[None]:
+    """Let asyncio cancel its tasks at Ctrl-C, and then do what the program does at Ctrl-C.
+
+    asyncio does so only if the handler is that of Python. Another handler that raises SystemExit
+    would do it in the middle of a task, and asyncio would print that nobody has retrieved it.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or current_thread() is not main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        handler(signal.SIGINT, None)
+        raise
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 async def _ask_all(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metal_gpu import inventory, parallel, ssh
+from metal_gpu import answering, inventory, parallel, ssh
 from metal_gpu.hosts import Host
 from metal_gpu.ssh.settings import Session, Settings, Unreachable
 
@@ -75,6 +75,31 @@ class Fleet:
         Raises metal_gpu.inventory.InventoryError.
         """
         return cls(inventory.read(Path(path), group), settings, limit=limit)
+
+    @classmethod
+    def scan(
+        cls,
+        targets: Iterable[str],
+        settings: Settings | None = None,
+        *,
+        rate: float = answering.RATE,
+        timeout_s: float = answering.TIMEOUT_S,
+        limit: int = parallel.LIMIT,
+    ) -> Fleet:
+        """Return the fleet of the machines with NVIDIA GPUs among targets such as 10.0.0.0/24.
+
+        Each has its number of GPUs as the variable `gpu_count`. A machine that was named, or that
+        answers SSH, and could not be observed is in the fleet as well: `observe` says why.
+        At most `rate` connections are opened in a second.
+
+        Raises metal_gpu.targets.TargetsInvalid, and metal_gpu.ssh.targets.ConfigInvalid.
+        """
+        from metal_gpu import scan
+        from metal_gpu.targets import parse
+
+        login = settings or Settings()
+        found = scan.scan(parse([*targets]), login, rate=rate, timeout_s=timeout_s, limit=limit)
+        return cls(scan.hosts_with_gpus(found.machines), login, limit=limit)
 
     def observe(self) -> Iterator[Node]:
         """Yield each machine when it has answered, or with the finding why it has not.

@@ -4,7 +4,7 @@
 """Write the machines of a scan into a YAML inventory for Ansible.
 
 A new file has only them. An existing one is merged: its text is edited by position, so comments,
-order and values stay. What it already says of a machine wins, and a difference is a notice.
+order and values stay. What it already says of a machine wins, and a difference is a collision.
 Only `prepare` and `save` do I/O, and only `save` changes anything.
 """
 
@@ -71,7 +71,7 @@ class Prepared(NamedTuple):
     path: Path
     before: str | None  # None: a new file
     after: str
-    notices: tuple[str, ...]
+    collisions: tuple[str, ...]  # what the inventory and the scan say differently
 
     @property
     def is_changed(self) -> bool:
@@ -103,8 +103,10 @@ def prepare(path: Path, entries: Sequence[Entry], source: Path | None = None) ->
     if before is None:
         return Prepared(path, None, _new(path, entries), ())
     place = source or path
-    after, notices = merge(str(place), before, entries, lambda *host: _count_beside(place, *host))
-    return Prepared(path, None if source else before, after, tuple(notices))
+    after, collisions = merge(
+        str(place), before, entries, lambda *host: _count_beside(place, *host)
+    )
+    return Prepared(path, None if source else before, after, tuple(collisions))
 
 
 def save(prepared: Prepared) -> None:
@@ -200,7 +202,7 @@ def merge(
     entries: Sequence[Entry],
     count_beside: CountBeside = lambda _host, _groups: None,
 ) -> tuple[str, list[str]]:
-    """Return the text of an inventory with the machines added, and notices about differences.
+    """Return the text of an inventory with the machines added, and what differs.
 
     `count_beside` tells the gpu_count that other files have for a host in these groups.
 
@@ -215,13 +217,13 @@ def merge(
     if reading.obstacle:
         raise InventoryRefused(f"{name}, {reading.obstacle}")
     content = copy.deepcopy(reading.content)
-    notices: list[str] = []
+    collisions: list[str] = []
     try:
         for entry in entries:
-            _add(content, entry, notices, count_beside)
+            _add(content, entry, collisions, count_beside)
         if content == reading.content:
-            return text, notices
-        return documents.render(text, "yaml", content), notices
+            return text, collisions
+        return documents.render(text, "yaml", content), collisions
     except NotAnInventory as error:
         raise InventoryRefused(f"{name}: this is no YAML inventory: {error}") from error
     except DocumentError as error:
@@ -229,11 +231,11 @@ def merge(
 
 
 def _add(
-    content: dict[str, object], entry: Entry, notices: list[str], count_beside: CountBeside
+    content: dict[str, object], entry: Entry, collisions: list[str], count_beside: CountBeside
 ) -> None:
     """Add a machine to the content of an inventory."""
     groups = Groups(content)
-    name, is_known = _find(groups, entry, notices)
+    name, is_known = _find(groups, entry, collisions)
     base = _base(groups)
     place = next(iter(groups.places(name, GROUP)), None)
     if place is None:
@@ -246,7 +248,7 @@ def _add(
     if declared is None:
         new["gpu_count"] = entry.gpu_count
     elif str(declared) != str(entry.gpu_count):
-        notices.append(
+        collisions.append(
             f"{name}: gpu_count is {declared} in the inventory, and the machine has "
             f"{entry.gpu_count} GPUs; the inventory is kept"
         )
@@ -258,7 +260,7 @@ def _add(
             _table_at(content, (*(groups.path(group) or (*base, group)), "hosts", name))
 
 
-def _find(groups: Groups, entry: Entry, notices: list[str]) -> tuple[str, bool]:
+def _find(groups: Groups, entry: Entry, collisions: list[str]) -> tuple[str, bool]:
     """Return the name of a machine in the inventory, and whether it is there."""
     for host in groups.hosts():
         variables = groups.variables(host)
@@ -271,7 +273,7 @@ def _find(groups: Groups, entry: Entry, notices: list[str]) -> tuple[str, bool]:
     there = groups.variables(entry.name).get("ansible_host")
     if there is None or entry.name == entry.address:
         return entry.name, True
-    notices.append(
+    collisions.append(
         f"the name {entry.name} collides: the inventory has it for {there}, and "
         f"{entry.address} has this host name; it is added as {entry.address}"
     )

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import is_gpu
-from metal_gpu import answering, gpu_names
+from metal_gpu import answering, gpu_names, parallel
 from metal_gpu.answering import Answer, State
 from metal_gpu.banners import other_system
 from metal_gpu.hosts import Host
@@ -65,14 +65,23 @@ class Machine(TypedDict):
     finding: dict[str, str] | None
 
 
+class Found(NamedTuple):
+    """The machines of a scan, and what is to be said about their names."""
+
+    machines: list[Machine]
+    notices: list[str]  # nobody has to do anything
+    collisions: list[str]  # two machines want to be one
+
+
 def scan(
     targets: Sequence[Target],
     settings: Settings,
     *,
     rate: float = answering.RATE,
     timeout_s: float = answering.TIMEOUT_S,
+    limit: int = parallel.LIMIT,
     step: Step = lambda _name, _total: lambda: None,
-) -> tuple[list[Machine], list[str]]:
+) -> Found:
     """Return the machines of the targets, with names for an inventory, and what collides.
 
     `metal_gpu.targets.parse` makes the targets. `step` starts a stage of so many parts, and
@@ -88,7 +97,9 @@ def scan(
     )
     observed = step("observe", sum(one.answer.state is State.SSH for one in reached))
     machines = find(
-        reached, lambda hosts: Fleet(hosts, settings).observe(), lambda _machine: observed()
+        reached,
+        lambda hosts: Fleet(hosts, settings, limit=limit).observe(),
+        lambda _machine: observed(),
     )
     return name_machines(machines)
 
@@ -227,13 +238,39 @@ def _kubelet(node: Observed) -> str | None:
     return f"{kubelet['version'] or '?'}{'' if kubelet['running'] else ' (stopped)'}"
 
 
-def name_machines(machines: Sequence[Machine]) -> tuple[list[Machine], list[str]]:
-    """Return the machines with names for an inventory, and notices about what collides.
+def hosts_with_gpus(machines: Iterable[Machine]) -> list[Host]:
+    """Return the machines with GPUs, and those that a login or a connection kept from an answer.
 
-    A machine that was found by its address gets its host name, if no other machine has it. A
-    machine that was found at two addresses is kept once.
+    A machine without GPUs and one with another system are left out.
+    """
+
+    def counts(machine: Machine) -> bool:
+        if machine["observed"]:
+            return bool(machine["gpus"])
+        return machine["finding"] is not None or machine["ssh"] is None
+
+    return [
+        Host(
+            one["host"],
+            one["address"],
+            one["port"],
+            one["user"],
+            variables={"gpu_count": len(one["gpus"])} if one["observed"] else {},
+        )
+        for one in machines
+        if counts(one)
+    ]
+
+
+def name_machines(machines: Sequence[Machine]) -> Found:
+    """Return the machines with names for an inventory.
+
+    A machine that was found by its address gets its host name, if no other machine has it. If two
+    have it, that is a collision. A machine that was found at two addresses is kept once, and that
+    is a notice.
     """
     notices: list[str] = []
+    collisions: list[str] = []
     first: dict[tuple[str, str], Machine] = {}
     kept: list[Machine] = []
     for machine in machines:
@@ -260,11 +297,11 @@ def name_machines(machines: Sequence[Machine]) -> tuple[list[Machine], list[str]
     for wish, same in taken.items():
         if len(same) > 1:
             addresses = ", ".join(one["address"] for one in same)
-            notices.append(
+            collisions.append(
                 f"the host name {wish} collides: {addresses} have it; they are named as you "
                 "named them. Give each machine a name of its own"
             )
-    return named, notices
+    return Found(named, notices, collisions)
 
 
 def _wish(machine: Machine) -> str:

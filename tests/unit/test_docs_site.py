@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import command_page
 import docs_site
 from docs_site import Pages, foreign, lists, menu
 
@@ -21,6 +22,10 @@ def test_menu_has_every_document() -> None:
     top = {path.name for path in ROOT.glob("*.md")}
     roles = {f"roles/{path.name}/README.md" for path in (ROOT / "roles").iterdir()}
     assert written | top | roles <= pages
+
+
+def test_page_of_the_command_is_current() -> None:
+    assert command_page.PAGE.read_text() == command_page.page(), "run `make command`"
 
 
 @pytest.fixture

@@ -45,45 +45,101 @@ class Command:
         self.known_hosts = home / ".ssh" / "known_hosts"
         self.known_hosts.parent.mkdir(parents=True, mode=0o700)
         self.known_hosts.write_text(Path(laboratory.facts["ssh"]["known_hosts"]).read_text())
-
-    def __call__(self, *words: str, stdin: str = "", **environment: str) -> Result:
-        """Run the command without a terminal. What it asks for comes from `stdin`."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TERM") if name in os.environ}
+        self.environment = {**kept, "HOME": str(home)}
+
+    def __call__(
+        self, *words: str | Path, stdin: str = "", folder: Path | None = None, **environment: str
+    ) -> Result:
+        """Run the command without a terminal. What it asks for comes from `stdin`."""
         result = subprocess.run(
             [self.program, *words],
             check=False,
+            cwd=folder or self.home,
             input=stdin,
             capture_output=True,
             text=True,
-            env={**kept, "HOME": str(self.home), **environment},
+            env={**self.environment, **environment},
             start_new_session=True,
-            timeout=180,
+            timeout=900,
         )
         assert "Traceback" not in result.stderr, result.stderr
         return Result(result.returncode, result.stdout, result.stderr)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """The tests of bare nodes come before those of GPU nodes."""
+    items.sort(key=lambda item: "gpu_nodes" in item.fixturenames)
+
+
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel that `make dist` builds; return the program."""
+def wheel() -> Path:
+    """Build the wheel, as `make dist` does."""
     subprocess.run(["make", "dist"], cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)
     [wheel] = (PROJECT / "dist").glob("metal_gpu-*.whl")
-    folder = tmp_path_factory.mktemp("metal-gpu")
+    return wheel
+
+
+def install(folder: Path, what: str) -> Path:
+    """Install into an environment of its own; return the program."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip: list[str | Path] = [
-        folder / "bin" / "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-    ]
-    subprocess.run([*pip, wheel], check=True)
-    assert not list(folder.glob("lib/*/site-packages/ansible")), "ansible-core came with the wheel"
+    pip = [folder / "bin" / "pip", "--quiet", "--disable-pip-version-check", "install"]
+    subprocess.run([*pip, what], check=True)
     return folder / "bin" / "metal-gpu"
+
+
+@pytest.fixture(scope="session")
+def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program as it is without Ansible."""
+    folder = tmp_path_factory.mktemp("metal-gpu")
+    program = install(folder, str(wheel))
+    assert not list(folder.glob("lib/*/site-packages/ansible")), "ansible-core came with the wheel"
+    return program
 
 
 @pytest.fixture
 def command(program: Path, laboratory: Any, tmp_path: Path) -> Command:
+    """metal-gpu without Ansible."""
     return Command(program, tmp_path / "home", laboratory)
+
+
+@pytest.fixture(scope="session")
+def metal_gpu(wheel: Path, laboratory: Any, tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """metal-gpu with Ansible, and one home for all tests."""
+    program = install(tmp_path_factory.mktemp("with-ansible"), f"{wheel}[ansible]")
+    return Command(program, tmp_path_factory.mktemp("user") / "home", laboratory)
+
+
+@pytest.fixture(scope="session")
+def newcomer(laboratory: Any, metal_gpu: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which a newcomer has run `metal-gpu scan`.
+
+    Beside the inventory are the variables of the laboratory: its mirror, and where its known_hosts
+    is. ssh does not look for that in HOME.
+    """
+    folder = tmp_path_factory.mktemp("newcomer")
+    words = ("--user", laboratory.facts["ssh"]["user"], "--identity", metal_gpu.key)
+    inventory = ("--write", "inventory.yml")
+    found = metal_gpu("scan", *laboratory.addresses.values(), *words, *inventory, folder=folder)
+    assert found.code == 0, found
+    written = ("ansible_user", "ansible_ssh_private_key_file", "ansible_host", "gpu_count")
+    of_groups = {"group_vars/gpu_nodes.yml": laboratory.group["vars"]}
+    of_hosts = {f"host_vars/{name}.yml": one for name, one in laboratory.group["hosts"].items()}
+    for place, variables in {**of_groups, **of_hosts}.items():
+        path = folder / place
+        path.parent.mkdir(exist_ok=True)
+        own = {key: value for key, value in variables.items() if key not in written}
+        path.write_text(json.dumps(own))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gpu_nodes(metal_gpu: Command, newcomer: Path) -> Any:
+    """What `metal-gpu site` says after it has made GPU nodes of the newcomer's machines."""
+    done = metal_gpu("site", "--json", folder=newcomer)
+    assert done.code == 0, done
+    return json.loads(done.out)
 
 
 @pytest.fixture(scope="session")

@@ -6,13 +6,29 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from typing import Any
 
 
 def _codes(metal_gpu: Any, text: str) -> list[str]:
     done = metal_gpu("explain", "--json", "-", stdin=text)
-    found = json.loads(done.stdout)["explanations"]
+    found = json.loads(done.out)["explanations"]
     return [one["code"] for each in found for one in each["candidates"]]
+
+
+def _await_event(laboratory: Any, selector: str) -> None:
+    kubectl = laboratory.facts["kubectl"]
+    watch = [kubectl["program"], "get", "events", "--watch", "--no-headers"]
+    with subprocess.Popen(
+        [*watch, f"--field-selector={selector}", "--request-timeout=60s"],
+        env={**os.environ, **kubectl["environment"]},
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout
+        found = process.stdout.readline()
+        process.terminate()
+    assert found, f"no event {selector}"
 
 
 def test_the_words_of_the_kubelet_and_the_engine(laboratory: Any, metal_gpu: Any) -> None:
@@ -38,10 +54,7 @@ def test_the_words_of_the_kubelet_and_the_engine(laboratory: Any, metal_gpu: Any
     text = "\n---\n".join(map(json.dumps, manifests))
     laboratory.kubectl("apply", "-f", "-", stdin=text)
     try:
-        laboratory.kubectl(
-            *("wait", "--for=jsonpath={.reason}=FailedCreatePodSandBox", "--timeout=60s", "events"),
-            "--field-selector=involvedObject.name=explained,reason=FailedCreatePodSandBox",
-        )
+        _await_event(laboratory, "involvedObject.name=explained,reason=FailedCreatePodSandBox")
         described = laboratory.kubectl("describe", "pod", "explained")
     finally:
         laboratory.kubectl("delete", "-f", "-", "--grace-period=0", "--force", stdin=text)
@@ -56,8 +69,8 @@ def test_the_words_of_modprobe(laboratory: Any, metal_gpu: Any) -> None:
 
 def test_a_code_and_a_text_that_nobody_knows(metal_gpu: Any) -> None:
     known = metal_gpu("explain", "XID_79")
-    assert known.returncode == 0
-    assert "GPU off the bus" in known.stdout
+    assert known.code == 0
+    assert "GPU off the bus" in known.out
     unknown = metal_gpu("explain", "the coffee is cold")
-    assert (unknown.returncode, unknown.stdout) == (1, "")
-    assert "as an issue of metal.gpu" in unknown.stderr
+    assert (unknown.code, unknown.out) == (1, "")
+    assert "as an issue of metal.gpu" in unknown.err

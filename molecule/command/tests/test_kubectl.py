@@ -14,10 +14,8 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def plugin(laboratory: Any, metal_gpu: Any) -> Any:
-    """Run `kubectl metal_gpu` on nodes that `metal-gpu site` has set up."""
-    run = laboratory.playbook("metal.gpu.site")
-    assert run.returncode == 0, run.output
+def plugin(laboratory: Any, metal_gpu: Any, gpu_nodes: Any) -> Any:
+    """Run `kubectl metal_gpu` on GPU nodes."""
     kubectl = laboratory.facts["kubectl"]
     beside = str(metal_gpu.program.parent)
     path = os.pathsep.join([beside, os.environ["PATH"]])

@@ -6,26 +6,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import stat
 from pathlib import Path
 from typing import Any
 
 import pexpect
-import pytest
 
 COLUMNS = 80
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
-@pytest.fixture(scope="module")
-def proven(laboratory: Any, metal_gpu: Any) -> Any:
-    """The nodes after `metal-gpu site`."""
-    done = metal_gpu("site", "--json", "-i", str(laboratory.inventory))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)
 
 
 def _screen(text: str) -> list[str]:
@@ -34,37 +24,44 @@ def _screen(text: str) -> list[str]:
 
 
 def _on_terminal(laboratory: Any, metal_gpu: Any, *words: str) -> Any:
-    names = ("ANSIBLE_", "MOLECULE_", "RUN_RECORD", "NO_COLOR")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(names)}
     return pexpect.spawn(
         str(metal_gpu.program),
         [*words, "-i", str(laboratory.inventory)],
         cwd=str(laboratory.folder),
-        env={**kept, "TERM": "xterm-256color", "LANG": "C.UTF-8"},
+        env={**metal_gpu.environment, "TERM": "xterm-256color", "LANG": "C.UTF-8"},
         dimensions=(40, COLUMNS),
         encoding="utf-8",
         timeout=600,
     )
 
 
-def test_site_proves_every_gpu(laboratory: Any, proven: Any) -> None:
-    assert (proven["outcome"], proven["rc"]) == ("ok", 0)
-    verdicts = {one["host"]: one["verdict"] for one in proven["hosts"]}
+def test_site_proves_every_gpu(laboratory: Any, gpu_nodes: Any) -> None:
+    assert (gpu_nodes["outcome"], gpu_nodes["rc"]) == ("ok", 0)
+    verdicts = {one["host"]: one["verdict"] for one in gpu_nodes["hosts"]}
     assert verdicts == dict.fromkeys(laboratory.addresses, "ok")
-    log = Path(proven["log"])
+    log = Path(gpu_nodes["log"])
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert "nodes ok" in log.read_text()
 
 
-def test_plan_has_nothing_to_do(laboratory: Any, proven: Any, metal_gpu: Any) -> None:
+def test_verify_with_the_inventory_of_the_scan(
+    laboratory: Any, gpu_nodes: Any, metal_gpu: Any, newcomer: Path
+) -> None:
+    done = metal_gpu("verify", folder=newcomer)
+    assert done.code == 0, done
+    nodes = len(laboratory.addresses)
+    assert f"{nodes} of {nodes} nodes ok" in done.out
+
+
+def test_plan_has_nothing_to_do(laboratory: Any, gpu_nodes: Any, metal_gpu: Any) -> None:
     done = metal_gpu("plan", "-i", str(laboratory.inventory))
-    assert done.returncode == 0, done.stdout
-    assert "changed: [" not in done.stdout
-    assert "0 would change" in done.stdout
+    assert done.code == 0, done.out
+    assert "changed: [" not in done.out
+    assert "0 would change" in done.out
 
 
 def test_verify_on_a_terminal_of_80_columns(
-    laboratory: Any, proven: Any, metal_gpu: Any, tmp_path: Path
+    laboratory: Any, gpu_nodes: Any, metal_gpu: Any, tmp_path: Path
 ) -> None:
     report = tmp_path / "report.json"
     child = _on_terminal(laboratory, metal_gpu, "verify", "--report", str(report))
@@ -81,7 +78,9 @@ def test_verify_on_a_terminal_of_80_columns(
     assert json.loads(report.read_text())
 
 
-def test_ctrl_c_leaves_no_pod_and_no_folder(laboratory: Any, proven: Any, metal_gpu: Any) -> None:
+def test_ctrl_c_leaves_no_pod_and_no_folder(
+    laboratory: Any, gpu_nodes: Any, metal_gpu: Any
+) -> None:
     before = set(Path("/tmp").glob("metal-gpu-*"))
     child = _on_terminal(laboratory, metal_gpu, "verify")
     child.expect("Prove every free GPU in a pod")
@@ -94,13 +93,13 @@ def test_ctrl_c_leaves_no_pod_and_no_folder(laboratory: Any, proven: Any, metal_
     assert [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]] == []
 
 
-def test_the_same_inventory_works_with_ansible_playbook(laboratory: Any, proven: Any) -> None:
+def test_the_same_inventory_works_with_ansible_playbook(laboratory: Any, gpu_nodes: Any) -> None:
     run = laboratory.playbook("metal.gpu.verify")
     assert run.returncode == 0, run.output
 
 
 def test_a_lost_gpu_is_in_the_table_and_in_the_exit_code(
-    laboratory: Any, proven: Any, metal_gpu: Any
+    laboratory: Any, gpu_nodes: Any, metal_gpu: Any
 ) -> None:
     laboratory.lab("fault", "gpu-1", "gpu-lost", "0")
     try:
@@ -108,9 +107,9 @@ def test_a_lost_gpu_is_in_the_table_and_in_the_exit_code(
     finally:
         laboratory.lab("fault", "gpu-1", "restore")
         laboratory.kubectl("rollout", "restart", "daemonset", "--namespace=kube-system")
-    document = json.loads(done.stdout)
+    document = json.loads(done.out)
     hosts = {one["host"]: one for one in document["hosts"]}
-    assert (done.returncode, document["outcome"]) == (2, "unhealthy")
+    assert (done.code, document["outcome"]) == (2, "unhealthy")
     assert "GPU_FAULTY" in hosts["gpu-1"]["verdict"]
     assert hosts["gpu-1"]["state"] == "failed"
     assert hosts["gpu-2"]["state"] == "ok"

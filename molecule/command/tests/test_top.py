@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`metal-gpu top` on GPU nodes. `metal.gpu.site` has nothing to do if another test ran it."""
+"""`metal-gpu top` on GPU nodes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="module")
-def prepared(laboratory: Any) -> Iterator[Any]:
-    run = laboratory.playbook("metal.gpu.site")
-    assert run.returncode == 0, run.output
+@pytest.fixture
+def prepared(laboratory: Any, gpu_nodes: Any) -> Iterator[Any]:
     yield laboratory
     laboratory.lab("fault", "gpu-1", "restore")
 

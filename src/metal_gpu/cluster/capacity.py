@@ -1,7 +1,13 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the cluster says about nodes: the rows of metal.gpu.gpu_capacity, for the verdicts."""
+"""What the cluster says about machines that were observed, for `Fleet.verify`.
+
+The names of the nodes and their numbers of GPUs come from the machines and from the inventory, and
+the cluster gets time to report them. Where there is only a kubeconfig, look.py answers instead: it
+finds the nodes itself, and the cluster's own labels say how many GPUs each must have. Both get
+their rows from the library of metal.gpu.gpu_capacity.
+"""
 
 from __future__ import annotations
 

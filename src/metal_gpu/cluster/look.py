@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read from the API server what it knows about GPUs. Changes nothing.
+"""What the cluster alone knows about GPUs, for `kubectl metal_gpu`. Changes nothing.
+
+No machine is asked: the nodes are those of the cluster, and labels say how many GPUs each must
+have. capacity.py compares with machines that were observed.
 
 What the user may not read becomes a note; only the nodes themselves are necessary.
 """

@@ -48,7 +48,11 @@ _add(doctor.doctor)
 _add(explain.explain)
 play.register(app)
 _add(top.top)
-app.add_typer(cluster.app, name="cluster")
+app.add_typer(
+    cluster.app,
+    name="cluster",
+    short_help="Tell what a cluster alone knows about its GPUs. A kubeconfig is enough.",
+)
 
 
 def main() -> None:

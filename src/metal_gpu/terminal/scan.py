@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metal_gpu.terminal import exit_codes
-from metal_gpu.terminal.doctor import (
+from metal_gpu.terminal.machines import (
     AcceptKeys,
     AsJson,
     AskBecomePass,
@@ -22,11 +22,12 @@ from metal_gpu.terminal.doctor import (
     Port,
     Quiet,
     User,
+    settings,
 )
 
 if TYPE_CHECKING:
     from metal_gpu.inventory_file import Prepared
-    from metal_gpu.scan import Machine
+    from metal_gpu.scan import Found, Machine
     from metal_gpu.ssh.settings import Settings
     from metal_gpu.targets import Target
 
@@ -39,7 +40,7 @@ def scan(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="TARGET...",
+            metavar="TARGET",
             help="`10.0.0.0/24`, `host-[1-40]`, `[USER@]HOST[:PORT]`, `[2001:db8::]/120`, or "
             "`@hosts.txt` with one of these in each line.",
             show_default=False,
@@ -75,44 +76,38 @@ def scan(
 
     Only the targets are asked, and only on port 22 or the one given. Nothing changes on a machine.
 
-    Exit codes: 0: every machine was observed. 1: something collides with the inventory.
-    2: an argument or a file cannot be used. 3: a machine that is named, or that answers SSH, could
-    not be observed.
+    Exit codes: 0: every machine was observed. 1: two machines have one name, or the inventory says
+    something else about a machine. 2: an argument or a file cannot be used. 3: a machine that is
+    named, or that answers SSH, could not be observed. A machine with two addresses is no problem.
 
     Example: `metal-gpu scan 10.0.0.0/24 --user admin --write inventory.yml`
     """
-    from metal_gpu.ssh.settings import Settings
     from metal_gpu.terminal import scan_inventory
 
-    settings = Settings(
+    login = settings(
         user=user,
         port=port,
-        key_file=str(identity) if identity else None,
+        identity=identity,
         jump=jump,
-        password=secret("SSH password: ", ask_pass),
-        become_password=secret("sudo password: ", ask_become_pass),
+        ask_pass=ask_pass,
+        ask_become_pass=ask_become_pass,
         accept_new_host_keys=accept_new_host_keys,
         timeout_s=max(timeout, _LOGIN_S),
     )
     chosen = _chosen(targets, max_addresses)
     scan_inventory.check(write, output, yes=yes)
-    machines, notices = _found(chosen, settings, rate, timeout)
+    found = _found(chosen, login, rate, timeout)
     if not as_json:
-        _show(machines, notices, quiet=quiet, asked=len(chosen))
-    prepared = scan_inventory.prepared(write, output, machines, settings)
-    notices = [*notices, *(prepared.notices if prepared else ())]
+        _show(found, quiet=quiet, asked=len(chosen))
+    prepared = scan_inventory.prepared(write, output, found.machines, login)
+    collisions = [*found.collisions, *(prepared.collisions if prepared else ())]
+    found = found._replace(collisions=collisions)
     if as_json:
-        _print_document(chosen, machines, notices, prepared)
+        _print_document(chosen, found, prepared)
     if prepared:
         asks = not yes and output is None
         scan_inventory.write(prepared, asks=asks, show=not as_json, quiet=quiet)
-    raise typer.Exit(_exit_code(machines, chosen, notices))
-
-
-def secret(prompt: str, wanted: bool) -> str | None:
-    import getpass
-
-    return getpass.getpass(prompt) if wanted else None
+    raise typer.Exit(_exit_code(found, chosen))
 
 
 def _chosen(words: Sequence[str], limit: int) -> list[Target]:
@@ -127,9 +122,7 @@ def _chosen(words: Sequence[str], limit: int) -> list[Target]:
         raise typer.Exit(exit_codes.USAGE) from error
 
 
-def _found(
-    chosen: list[Target], settings: Settings, rate: float, timeout_s: float
-) -> tuple[list[Machine], list[str]]:
+def _found(chosen: list[Target], settings: Settings, rate: float, timeout_s: float) -> Found:
     """Ask the targets, and observe the machines among them."""
     from metal_gpu import scan as scanning
     from metal_gpu.ssh.targets import ConfigInvalid
@@ -146,11 +139,11 @@ def _found(
         raise typer.Exit(exit_codes.USAGE) from error
 
 
-def _show(machines: list[Machine], notices: list[str], *, quiet: bool, asked: int) -> None:
+def _show(found: Found, *, quiet: bool, asked: int) -> None:
     """Print the table, the addresses of the GPUs, and what was not observed."""
     from metal_gpu.terminal import output
 
-    seen = [one for one in machines if one["observed"]]
+    seen = [one for one in found.machines if one["observed"]]
     if not quiet:
         if seen:
             output.print_table(_COLUMNS, map(_row, seen))
@@ -160,13 +153,15 @@ def _show(machines: list[Machine], notices: list[str], *, quiet: bool, asked: in
                 output.print_line(f"{machine['host']}: {model}: {', '.join(places)}")
         gpus = sum(len(one["gpus"]) for one in seen)
         output.print_line(f"{asked} addresses asked, {len(seen)} machines observed, {gpus} GPUs")
-    for machine in machines:
+    for machine in found.machines:
         if machine["problem"]:
             output.message(f"{machine['host']}: {machine['problem']}", "yellow")
             if machine["finding"]:
                 output.message(f"    remedy: {machine['finding'].get('remedy', '')}")
-    for notice in notices:
-        output.message(notice, "yellow")
+    for notice in () if quiet else found.notices:
+        output.message(notice)
+    for collision in found.collisions:
+        output.message(collision, "yellow")
 
 
 def _row(machine: Machine) -> list[str]:
@@ -177,12 +172,7 @@ def _row(machine: Machine) -> list[str]:
     return [machine["host"], gpus or _NOTHING, *(cell or _NOTHING for cell in (*cells, *more))]
 
 
-def _print_document(
-    chosen: list[Target],
-    machines: list[Machine],
-    notices: list[str],
-    prepared: Prepared | None,
-) -> None:
+def _print_document(chosen: list[Target], found: Found, prepared: Prepared | None) -> None:
     from metal_gpu.terminal import output
 
     inventory = prepared and {
@@ -190,19 +180,17 @@ def _print_document(
         "changed": prepared.is_changed,
         "diff": prepared.diff,
     }
-    output.print_json(
-        {"asked": len(chosen), "machines": machines, "notices": notices, "inventory": inventory}
-    )
+    output.print_json({"asked": len(chosen), **found._asdict(), "inventory": inventory})
 
 
-def _exit_code(machines: list[Machine], chosen: list[Target], notices: list[str]) -> int:
+def _exit_code(found: Found, chosen: list[Target]) -> int:
     """Return the exit code. A switch in a network that was named is nobody's problem."""
     members = {one.host for one in chosen if one.is_member}
     missing = [
         one
-        for one in machines
+        for one in found.machines
         if not one["observed"] and (one["finding"] or one["address"] not in members)
     ]
-    if missing or not any(one["observed"] for one in machines):
+    if missing or not any(one["observed"] for one in found.machines):
         return exit_codes.NOT_ASKED
-    return exit_codes.FOUND if notices else exit_codes.OK
+    return exit_codes.FOUND if found.collisions else exit_codes.OK

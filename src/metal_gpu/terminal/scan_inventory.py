@@ -81,8 +81,8 @@ def _entry(machine: Machine, settings: Settings) -> Entry:
 
 def write(change: Prepared, *, asks: bool, show: bool, quiet: bool) -> None:
     """Show the change of the inventory, ask if somebody must be asked, and write it."""
-    for notice in change.notices:
-        output.message(notice, "yellow")
+    for collision in change.collisions:
+        output.message(collision, "yellow")
     if not change.is_changed:
         if not quiet:
             output.message(f"{change.path}: nothing to change")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metal_gpu.terminal import exit_codes
-from metal_gpu.terminal.doctor import (
+from metal_gpu.terminal.machines import (
     AcceptKeys,
     AsJson,
     AskBecomePass,
@@ -22,7 +22,10 @@ from metal_gpu.terminal.doctor import (
     Inventory,
     Jump,
     Port,
+    Timeout,
     User,
+    choose,
+    settings,
 )
 
 if TYPE_CHECKING:
@@ -44,9 +47,7 @@ def top(
     ask_pass: AskPass = False,
     ask_become_pass: AskBecomePass = False,
     accept_new_host_keys: AcceptKeys = False,
-    timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds to wait for a connection, and for a login.")
-    ] = 10.0,
+    timeout: Timeout = 10.0,
     kubeconfig: Annotated[
         str | None,
         typer.Option(help="Ask this cluster for the names of the pods.", metavar="FILE"),
@@ -73,28 +74,25 @@ def top(
         metal-gpu top --inventory inventory.yml --kubeconfig ~/.kube/config
         metal-gpu top --once --json admin@10.0.0.7 | jq '.machines[].gpus[].utilization'
     """
-    from metal_gpu.ssh.settings import Settings
     from metal_gpu.terminal import output
-    from metal_gpu.terminal.doctor import _choose as choose
-    from metal_gpu.terminal.scan import secret
 
     try:
         chosen = choose(hosts or [], inventory)
     except (ValueError, LookupError) as error:
         output.error(str(error))
         raise typer.Exit(exit_codes.USAGE) from error
-    settings = Settings(
+    login = settings(
         user=user,
         port=port,
-        key_file=str(identity) if identity else None,
+        identity=identity,
         jump=jump,
-        password=secret("SSH password: ", ask_pass),
-        become_password=secret("sudo password: ", ask_become_pass),
+        ask_pass=ask_pass,
+        ask_become_pass=ask_become_pass,
         accept_new_host_keys=accept_new_host_keys,
         timeout_s=timeout,
     )
     pods = _pods(kubeconfig, context, once=once) if kubeconfig or context else None
-    code = _watch(chosen, settings, pods, interval, once=once, as_json=as_json)
+    code = _watch(chosen, login, pods, interval, once=once, as_json=as_json)
     raise typer.Exit(code)
 
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from metal_bench import (
+    command,
     crowd,
     delay,
     first_run,
@@ -34,6 +35,7 @@ from metal_bench.report import Section
 REPORT = PROJECT / "docs" / "benchmarks.md"
 
 FIRST_RUN, PEERS, OPERATIONS = "first-run", "peers", "operations"
+COMMAND = "command"  # needs no GPU node
 # Parts that need GPU nodes, in this order. The last two leave a cluster without controllers.
 PREPARED: dict[str, Callable[[Laboratory], Section]] = {
     "delay": lambda lab: delay.describe(delay.measure(lab)),
@@ -41,7 +43,7 @@ PREPARED: dict[str, Callable[[Laboratory], Section]] = {
     "fleet": lambda lab: fleet.describe(fleet.measure(lab)),
     "crowd": lambda lab: crowd.describe(crowd.measure(lab)),
 }
-PARTS = (FIRST_RUN, PEERS, OPERATIONS, *PREPARED)
+PARTS = (FIRST_RUN, PEERS, OPERATIONS, COMMAND, *PREPARED)
 
 app = typer.Typer(pretty_exceptions_enable=False)
 console = Console(highlight=False)
@@ -96,6 +98,9 @@ def _measure(wanted: list[str], roles: Path | None) -> Iterator[Section]:
             _say(f"{OPERATIONS}, containerd")
             counts["containerd"] = operations.measure(lab, "containerd")
             yield operations.describe(counts)
+        if COMMAND in wanted:
+            _say(COMMAND)
+            yield command.describe(command.measure(lab))
         if PREPARED.keys() & wanted:
             _say("preparing the nodes")
             lab.ansible("site", "ansible-playbook", "metal.gpu.site")

@@ -167,6 +167,17 @@ def test_hosts_by_text(tmp_path):
             Host.parse(wrong)
 
 
+def test_scan(start, known, key):
+    """This machine, and two servers that let nobody in and do not exist."""
+    server, locked = start(Machine(keys=[key])), start(Machine(password="secret"))
+    places = [f"admin@127.0.0.1:{port}" for port in (server.port, locked.port, 1)]
+    fleet = Fleet.scan(places, known(server, locked))
+    codes = {node.name: (node.unobserved or {}).get("code") for node in fleet.observe()}
+    assert codes.pop(f"127.0.0.1-{locked.port}") == "LOGIN_REFUSED"
+    assert codes.pop("127.0.0.1-1") == "NODE_UNREACHABLE"
+    assert not any(codes.values())  # this machine is in the fleet only if it has GPUs
+
+
 class TestVerify:
     @pytest.fixture
     def cluster(self, tmp_path):

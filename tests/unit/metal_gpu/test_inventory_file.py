@@ -207,7 +207,7 @@ def test_host_of_a_range_keeps_what_the_range_says(tmp_path: Path) -> None:
     path = tmp_path / "inventory.yml"
     path.write_text(RANGE)
     prepared = prepare(path, [LOST])
-    assert prepared.notices == (
+    assert prepared.collisions == (
         "gpu-2: gpu_count is 8 in the inventory, and the machine has 7 GPUs; the inventory is kept",
     )
     save(prepared)
@@ -237,7 +237,7 @@ def test_count_beside_the_inventory_wins(tmp_path: Path, file: str) -> None:
     beside.write_text("password: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  6162\ngpu_count: 8\n")
     (beside.parent / "all.json").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
     prepared = prepare(path, [LOST])
-    assert len(prepared.notices) == 1
+    assert len(prepared.collisions) == 1
     assert "gpu_count" not in prepared.after
 
 

@@ -46,7 +46,7 @@ def scene(start, known, key, tmp_path, monkeypatch):
 
 
 OUTPUT = {
-    "Observe machines": r"gpu-1 .* GPUs\n|\['gpu-1', '10\.0\.0\.8'\]",
+    "Observe machines": r"gpu-1 .* GPUs\n|\['gpu-1', '10\.0\.0\.8'\]|\('gpu-1\.invalid', None\)",
     "Plan": r"gpu-1 NO_GPU|gpu-1 \w+ ",
     "Findings": r"NO_GPU refusal gpu-1: |^$",
     "Compare with the cluster": r"gpu-1 (True|False) \{'declared': None",

@@ -140,13 +140,12 @@ def test_the_settings_of_the_user_hold(tmp_path):
         tmp_path,
         gpu_1={
             "words": "{{ lookup('ansible.builtin.config', "
-            "'HOST_KEY_CHECKING', 'CACHE_PLUGIN', 'DEFAULT_FORKS') }}"
+            "'HOST_KEY_CHECKING', 'CACHE_PLUGIN', 'DEFAULT_FORKS', 'DEFAULT_TIMEOUT') }}"
         },
     )
-    assert "True memory 5" in str_of(small.run())
+    assert "True memory 5 99" in str_of(small.run(ANSIBLE_TIMEOUT="99"))
     (tmp_path / "ansible.cfg").write_text("[defaults]\nhost_key_checking = false\nforks = 7\n")
     assert "False memory 7" in str_of(small.run())
-    assert "True memory 7" in str_of(small.run(ANSIBLE_HOST_KEY_CHECKING="True"))
 
 
 def str_of(found):

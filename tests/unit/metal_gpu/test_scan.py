@@ -17,7 +17,7 @@ from metal_gpu.answering import Answer, State
 from metal_gpu.hosts import Host
 from metal_gpu.nodes import Node
 from metal_gpu.reach import Reached
-from metal_gpu.scan import Machine, find, name_machines
+from metal_gpu.scan import Found, Machine, find, hosts_with_gpus, name_machines
 from metal_gpu.targets import Target
 
 _PLANS = Path(__file__).parents[1] / "fixtures" / "plans"
@@ -144,7 +144,7 @@ def test_addresses_of_a_network_behind_a_jump_host_may_not_exist() -> None:
     assert [one["host"] for one in machines] == ["10.0.0.3"]
 
 
-def _named(*rows: tuple[str, str, str]) -> tuple[list[str], list[str]]:
+def _named(*rows: tuple[str, str, str]) -> tuple[list[str], Found]:
     """Name machines of (host, host name, boot id)."""
     reached = [_reached(host) for host, _hostname, _boot_id in rows]
     found = {
@@ -153,21 +153,21 @@ def _named(*rows: tuple[str, str, str]) -> tuple[list[str], list[str]]:
         )
         for host, hostname, boot_id in rows
     }
-    machines, notices = name_machines(find(reached, _observer(**found)))
-    return [one["host"] for one in machines], notices
+    named = name_machines(find(reached, _observer(**found)))
+    return [one["host"] for one in named.machines], named
 
 
 def test_names_are_host_names_where_addresses_were_given() -> None:
-    names, notices = _named(
+    names, found = _named(
         ("10.0.0.1", "GPU-1.example", "a"), ("rack-2", "gpu-2", "b"), ("10.0.0.3", "localhost", "c")
     )
     assert names == ["gpu-1", "rack-2", "10.0.0.3"]
-    assert notices == []
+    assert (found.notices, found.collisions) == ([], [])
 
 
 @pytest.mark.parametrize("hostname", ["all", "gpu-[1:9999]", "x{{ 1 }}", "a\x1b[31m", "-x", ""])
 def test_host_names_that_ansible_would_misread(hostname: str) -> None:
-    names, _notices = _named(("10.0.0.1", hostname, "a"))
+    names, _found = _named(("10.0.0.1", hostname, "a"))
     assert names == ["10.0.0.1"]
 
 
@@ -178,18 +178,39 @@ def test_texts_of_a_machine_do_not_control_the_terminal() -> None:
 
 
 def test_names_that_collide() -> None:
-    names, notices = _named(("10.0.0.1", "debian", "a"), ("10.0.0.2", "debian", "b"))
+    names, found = _named(("10.0.0.1", "debian", "a"), ("10.0.0.2", "debian", "b"))
     assert names == ["10.0.0.1", "10.0.0.2"]
-    assert notices == [
+    assert found.notices == []
+    assert found.collisions == [
         "the host name debian collides: 10.0.0.1, 10.0.0.2 have it; they are named as you named "
         "them. Give each machine a name of its own"
     ]
 
 
 def test_a_machine_with_two_addresses_is_kept_once() -> None:
-    names, (notice,) = _named(("10.0.0.1", "gpu-1", "a"), ("10.1.0.1", "gpu-1", "a"))
-    assert names == ["gpu-1"]
+    names, found = _named(("10.0.0.1", "gpu-1", "a"), ("10.1.0.1", "gpu-1", "a"))
+    assert (names, found.collisions) == (["gpu-1"], [])
+    [notice] = found.notices
     assert notice.startswith("10.1.0.1 and 10.0.0.1 are the same machine, gpu-1")
+
+
+def test_hosts_of_a_fleet() -> None:
+    """Those with GPUs, and those that a login or a connection kept from an answer."""
+    unknown = finding("NODE_UNREACHABLE", "gpu-2", error="the login failed")
+    machines = find(
+        [
+            _reached("gpu-1"),
+            _reached("gpu-2"),
+            _reached("gpu-3", State.REFUSED),
+            _reached("no-gpu"),
+            _reached("win", said="SSH-2.0-OpenSSH_for_Windows_9.5"),
+        ],
+        _observer(
+            gpu_1=_observation("virgin"), gpu_2=unknown, no_gpu=_observation("virgin", pci=[])
+        ),
+    )
+    hosts = {one.name: one.variables for one in hosts_with_gpus(machines)}
+    assert hosts == {"gpu-1": {"gpu_count": 2}, "gpu-2": {}, "gpu-3": {}}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from metal_gpu.answering import Answer, State
 from metal_gpu.hosts import Host
 from metal_gpu.nodes import Node
 from metal_gpu.reach import Reached
-from metal_gpu.scan import Machine, find
+from metal_gpu.scan import Found, Machine, find
 from metal_gpu.targets import Target
 from metal_gpu.terminal import exit_codes
 from metal_gpu.terminal import scan as command
@@ -44,7 +44,8 @@ def _machine(host: str = "gpu-1", **changes: Any) -> Machine:
 
 def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     silent: Machine = {**_machine("gpu-2"), "observed": False, "gpus": [], "problem": "no answer"}
-    command._show([_machine(), silent], ["x collides"], quiet=False, asked=254)
+    found = Found([_machine(), silent], ["one machine"], ["x collides"])
+    command._show(found, quiet=False, asked=254)
     shown = capsys.readouterr()
     head, line, row, addresses, end = shown.out.splitlines()
     assert head.split()[:3] == ["host", "GPUs", "driver"]
@@ -53,14 +54,14 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Debian GNU/Linux 12 (bookworm)" in row
     assert addresses == "gpu-1: Tesla P100-PCIE-16GB: 0000:03:00.0, 0000:04:00.0"
     assert end == "254 addresses asked, 1 machines observed, 2 GPUs"
-    assert shown.err.splitlines() == ["gpu-2: no answer", "x collides"]
-    command._show([_machine()], [], quiet=True, asked=254)
+    assert shown.err.splitlines() == ["gpu-2: no answer", "one machine", "x collides"]
+    command._show(Found([_machine()], ["one machine"], []), quiet=True, asked=254)
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "")
 
 
 @pytest.mark.parametrize(
-    ("machines", "notices", "code"),
+    ("machines", "collisions", "code"),
     [
         pytest.param([{}], [], exit_codes.OK, id="good"),
         pytest.param([{}], ["x collides"], exit_codes.FOUND, id="collides"),
@@ -77,13 +78,14 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
         ),
     ],
 )
-def test_exit_codes(machines: list[dict[str, Any]], notices: list[str], code: int) -> None:
+def test_exit_codes(machines: list[dict[str, Any]], collisions: list[str], code: int) -> None:
     chosen = [
         Target("10.0.0.1", None, None, "argument 1", is_member=True),
         Target("gpu-1", None, None, "argument 2"),
     ]
     found: Any = [{**_machine(), **changes} for changes in machines]
-    assert command._exit_code(found, chosen, notices) == code
+    named = Found(found, ["10.1.0.1 and 10.0.0.1 are the same machine"], collisions)
+    assert command._exit_code(named, chosen) == code
 
 
 def test_command(
