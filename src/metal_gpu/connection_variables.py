@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
 from metal_gpu.hosts import Host
-from metal_gpu.templates import NotRendered, Variables
+from metal_gpu.templates import AsItIs, NotRendered, Variables
 
 _SSH = ("ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "")
 _LOCAL = ("local", "ansible.builtin.local")
@@ -24,12 +24,23 @@ _FLAGS = {"-J": "proxyjump", "-p": "port", "-i": "identityfile", "-l": "user"}
 _ARGUMENTS = ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_args")
 
 
-def host(name: str, variables: Mapping[str, object]) -> Host:
-    """Return how to reach a host of an inventory. Raises ValueError, with the name of the host."""
-    rendered = Variables({"inventory_hostname": name, **variables})
+def host(
+    name: str,
+    variables: Mapping[str, object],
+    groups: Mapping[str, Sequence[str]] | None = None,
+    hostvars: Mapping[str, Mapping[str, object]] | None = None,
+) -> Host:
+    """Return how to reach a host of an inventory. Raises ValueError, with the name of the host.
+
+    A host with a variable that only Ansible can render has an obstacle, and the others go on.
+    """
+    magic = {"groups": AsItIs(groups or {}), "hostvars": AsItIs(hostvars or {})}
+    rendered = Variables({"inventory_hostname": name, **magic, **variables})
     try:
         return _host(name, variables, rendered)
-    except (NotRendered, ValueError, TypeError) as error:
+    except NotRendered as error:
+        return Host(name, name, variables=variables, obstacle=str(error))
+    except (ValueError, TypeError) as error:
         raise ValueError(f"the host {name}: {error}") from error
 
 
@@ -51,9 +62,10 @@ def _host(name: str, variables: Mapping[str, object], rendered: Variables) -> Ho
         variables=variables,
         local=_text(rendered, "ansible_connection") in _LOCAL,
         options=options,
-        password=_text(rendered, "ansible_ssh_password", "ansible_password", "ansible_ssh_pass")
-        or None,
-        become_password=_text(rendered, "ansible_become_password", "ansible_become_pass") or None,
+        password=_password(
+            rendered, "ansible_ssh_password", "ansible_password", "ansible_ssh_pass"
+        ),
+        become_password=_password(rendered, "ansible_become_password", "ansible_become_pass"),
         obstacle=_obstacle(rendered),
     )
 
@@ -72,10 +84,22 @@ def _value(rendered: Variables, *names: str) -> object:
     return next((rendered[name] for name in names if name in rendered.values), None)
 
 
+def _is_encrypted(value: object) -> bool:
+    return isinstance(value, Mapping) and "__ansible_vault" in value
+
+
+def _password(rendered: Variables, *names: str) -> str | None:
+    """Return a password. One that is encrypted is none: the machine may not need it, or it comes
+    from --ask-pass or --ask-become-pass.
+    """
+    value = _value(rendered, *names)
+    return None if value in (None, "") or _is_encrypted(value) else str(value)
+
+
 def _text(rendered: Variables, *names: str) -> str:
     value = _value(rendered, *names)
-    if isinstance(value, Mapping) and "__ansible_vault" in value:
-        raise ValueError(f"{names[0]} is encrypted; pass the password with --ask-pass")
+    if _is_encrypted(value):
+        raise ValueError(f"{names[0]} is encrypted, and has to be readable")
     return "" if value is None else str(value)
 
 

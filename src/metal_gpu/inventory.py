@@ -47,7 +47,12 @@ def read(path: str | Path, group: str | None = None) -> list[Host]:
         raise InventoryError(f"{path} has no group {group}; its groups: {known}")
     names = content.variables if group is None else content.groups[group]
     try:
-        return [connection_variables.host(name, content.variables[name]) for name in names]
+        return [
+            connection_variables.host(
+                name, content.variables[name], content.groups, content.variables
+            )
+            for name in names
+        ]
     except ValueError as error:
         raise InventoryError(f"{path}: {error}") from error
 
@@ -92,6 +97,10 @@ def _ask_ansible(program: str, path: Path) -> Content:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InventoryError(f"{path}: {program}: {error}") from error
     if result.returncode:
+        if path.is_file() and path.suffix in (".yml", ".yaml"):
+            from metal_gpu import inventory_yaml
+
+            inventory_yaml.check_syntax(path)  # Ansible adds what its other plugins say about it
         words = " ".join(result.stderr.decode(errors="replace").split())
         raise InventoryError(f"{path} cannot be parsed: {words}")
     try:

@@ -85,6 +85,11 @@ def load(path: Path) -> Content:
     return Content(variables, groups)
 
 
+def check_syntax(path: Path) -> None:
+    """Raise InventoryError with file and line if a file is not valid YAML."""
+    _compose(path)
+
+
 def _compose(path: Path) -> tuple[_Loader, yaml.Node | None]:
     try:
         text = path.read_text("utf-8")

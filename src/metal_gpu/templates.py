@@ -9,7 +9,7 @@ of Ansible do not exist here. A variable that uses them is an error with its nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jinja2 import StrictUndefined, TemplateError, Undefined
 from jinja2.nativetypes import NativeEnvironment, NativeTemplate
@@ -22,6 +22,22 @@ class Unsafe(str):
     """A text that is no template, whatever it contains: `!unsafe` in YAML."""
 
     __slots__ = ()
+
+
+class AsItIs:
+    """A table that a template can read, and whose values are not rendered, such as `groups`."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> object:
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
 
 
 class NotRendered(Exception):

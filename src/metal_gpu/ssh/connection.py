@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import select
+import shlex
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -123,7 +124,7 @@ def _stream(target: Target, hop: jumps.Hop | None) -> Stream:
         )
         return opened
     if target.proxy_command:
-        return paramiko.ProxyCommand(_filled(target.proxy_command, target))
+        return paramiko.ProxyCommand(_in_shell(target.proxy_command))
     try:
         return socket.create_connection((target.address, target.port), target.timeout_s)
     except TimeoutError as error:
@@ -136,12 +137,10 @@ def _stream(target: Target, hop: jumps.Hop | None) -> Stream:
         raise
 
 
-def _filled(command: str, target: Target) -> str:
-    """Fill in the tokens that an option of the inventory may have left. See ssh_config(5)."""
-    tokens = {"%h": target.address, "%p": str(target.port), "%r": target.user}
-    for token, value in tokens.items():
-        command = command.replace(token, value)
-    return command
+def _in_shell(command: str) -> str:
+    """Return a ProxyCommand as ssh starts it: by a shell, which the command replaces."""
+    line = command if command.startswith("exec ") else f"exec {command}"
+    return shlex.join(["sh", "-c", line])
 
 
 def _negotiate(

@@ -9,26 +9,22 @@ Source: ssh_config(5) of OpenSSH 9.2.
 from __future__ import annotations
 
 import getpass
-import glob
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import paramiko
-
 from metal_gpu.hosts import Host
+from metal_gpu.ssh import config_file
 from metal_gpu.ssh.settings import Settings
 
-_SYSTEM = Path("/etc/ssh/ssh_config")
 _GLOBAL = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-_DEEPEST = 8  # files that include each other
-_KEYWORD = re.compile(r"(?P<keyword>[^\s=]+)(?:\s*=\s*|\s+)(?P<rest>.*)")
-_FINAL = re.compile(r"final\b\s*(?P<rest>.*)", re.IGNORECASE)
+_TOKEN = re.compile(r"%(.)|\$\{(\w+)\}")
+_TIME = re.compile(r"(\d+)([smhdw]?)", re.IGNORECASE)
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class ConfigInvalid(Exception):
@@ -68,37 +64,69 @@ def resolve(host: Host, settings: Settings) -> Target:
     found = {**_look_up(host.address, settings.config_file), **host.options}
     try:
         port = host.port or settings.port or int(_text(found.get("port")) or 22)
-        limit = float(_text(found.get("connecttimeout")) or settings.timeout_s)
+        limit = _seconds(_text(found.get("connecttimeout"))) or settings.timeout_s
     except ValueError as error:
         raise ConfigInvalid(f"Port or ConnectTimeout of {host.address}: {error}") from error
     named = host.key_file or settings.key_file
     keys = [named] if named else _list(found.get("identityfile"))
     address = _text(found.get("hostname")) or host.address
     jump = host.jump or settings.jump or _text(found.get("proxyjump"))
-    command = None if jump else _text(found.get("proxycommand"))
+    command = "" if jump else _text(found.get("proxycommand"))
     home = Path.home() / ".ssh"
+    user = host.user or settings.user or _text(found.get("user")) or getpass.getuser()
+    tokens = {"h": address, "n": host.address, "p": str(port), "r": user}
+    tokens |= {"d": str(Path.home()), "u": getpass.getuser(), "%": "%"}
     return Target(
         address=address,
         port=port,
-        user=host.user or settings.user or _text(found.get("user")) or getpass.getuser(),
-        key_files=tuple(Path(key).expanduser() for key in keys if key.lower() != "none"),
+        user=user,
+        key_files=tuple(_path(key, tokens) for key in keys if key.lower() != "none"),
         default_keys=tuple(home / name for name in _DEFAULT_KEYS),
-        identities_only=_text(found.get("identitiesonly")).lower() == "yes",
+        identities_only=_text(found.get("identitiesonly")).lower() in ("yes", "true"),
         jumps=() if jump.lower() in ("", "none") else tuple(map(str.strip, jump.split(","))),
-        proxy_command=None if not command or command.lower() == "none" else command,
+        proxy_command=None if command.lower() in ("", "none") else _filled(command, tokens),
         known_as=_text(found.get("hostkeyalias")) or address,
-        known_hosts=_known_hosts(_text(found.get("userknownhostsfile")), settings),
-        hash_known_hosts=_text(found.get("hashknownhosts")).lower() == "yes",
+        known_hosts=_known_hosts(found, settings, tokens),
+        hash_known_hosts=_text(found.get("hashknownhosts")).lower() in ("yes", "true"),
         timeout_s=limit,
     )
 
 
-def _known_hosts(named: str, settings: Settings) -> tuple[Path, ...]:
+def _known_hosts(
+    found: Mapping[str, object], settings: Settings, tokens: Mapping[str, str]
+) -> tuple[Path, ...]:
     if settings.known_hosts:
         return (settings.known_hosts,)
     home = Path.home() / ".ssh"
-    files = [Path(one).expanduser() for one in shlex.split(named)]
-    return (*(files or (home / "known_hosts", home / "known_hosts2")), *_GLOBAL)
+    own, shared = (
+        [_path(one, tokens) for one in shlex.split(_text(found.get(keyword)))]
+        for keyword in ("userknownhostsfile", "globalknownhostsfile")
+    )
+    return (*(own or (home / "known_hosts", home / "known_hosts2")), *(shared or _GLOBAL))
+
+
+def _path(text: str, tokens: Mapping[str, str]) -> Path:
+    return Path(_filled(text, tokens)).expanduser()
+
+
+def _filled(text: str, tokens: Mapping[str, str]) -> str:
+    """Fill in the tokens and the variables of the environment that are known."""
+
+    def value(found: re.Match[str]) -> str:
+        known = tokens.get(found[1]) if found[1] else os.environ.get(found[2])
+        return found[0] if known is None else known
+
+    return _TOKEN.sub(value, text)
+
+
+def _seconds(text: str) -> float:
+    """Return a time such as 90 or 1m30s; 0 for none. Raises ValueError."""
+    if text.lower() in ("", "none"):
+        return 0.0
+    parts = _TIME.findall(text)
+    if "".join(map("".join, parts)) != text:
+        raise ValueError(f"{text!r} is no time, expected a form such as 90 or 1m30s")
+    return float(sum(int(number) * _SECONDS[unit.lower()] for number, unit in parts))
 
 
 def _text(value: object) -> str:
@@ -113,7 +141,7 @@ def _list(value: object) -> list[str]:
 
 def _look_up(name: str, file: Path | None) -> dict[str, object]:
     """Return what the configuration says about a name, with keywords in lower case."""
-    files = (file,) if file else (Path.home() / ".ssh" / "config", _SYSTEM)
+    files = (file,) if file else (Path.home() / ".ssh" / "config", config_file.SYSTEM)
     found: dict[str, object] = {}
     for place in files:
         try:
@@ -122,10 +150,12 @@ def _look_up(name: str, file: Path | None) -> dict[str, object]:
             if file:
                 raise ConfigInvalid(f"cannot read {place}: {error.strerror}") from error
             continue
-        config = _parse(place, status.st_mtime_ns)
         try:
-            looked_up = dict(config.lookup(name))
-        except Exception as error:  # such as a canonical name that does not exist
+            looked_up = config_file.look_up(place, status.st_mtime_ns, name)
+        except OSError as error:
+            named = error.filename or place
+            raise ConfigInvalid(f"cannot read {named}: {error.strerror}") from error
+        except Exception as error:  # of its parser
             raise ConfigInvalid(f"{place}, about {name}: {error}") from error
         keys = [*_list(found.get("identityfile")), *_list(looked_up.get("identityfile"))]
         # The address of a later file is only the name itself, unless it has one.
@@ -133,57 +163,3 @@ def _look_up(name: str, file: Path | None) -> dict[str, object]:
         if keys:
             found["identityfile"] = [*dict.fromkeys(keys)]
     return found
-
-
-@lru_cache(maxsize=8)
-def _parse(file: Path, _modified: int) -> paramiko.SSHConfig:
-    try:
-        return paramiko.SSHConfig.from_text("\n".join(_ordered(_lines(file, "Host *", 0))))
-    except OSError as error:
-        raise ConfigInvalid(f"cannot read {error.filename or file}: {error.strerror}") from error
-    except Exception as error:  # of its parser, or text that is not UTF-8
-        raise ConfigInvalid(f"{file}: {error}") from error
-
-
-def _ordered(lines: Iterable[str]) -> list[str]:
-    """Return the lines with the blocks of `Match final` at the end, for all that they match.
-
-    paramiko does not know them, and Red Hat's /etc/ssh/ssh_config.d has one. ssh reads them after
-    everything else, and a value that is there stays.
-    """
-    first: list[str] = []
-    last: list[str] = []
-    block = first
-    for line in lines:
-        keyword, rest = _words(line)
-        if keyword in ("host", "match"):
-            final = _FINAL.fullmatch(rest) if keyword == "match" else None
-            block = last if final else first
-            line = f"Match {final['rest'] or 'all'}" if final else line
-        block.append(line)
-    return first + last
-
-
-def _words(line: str) -> tuple[str, str]:
-    """Return the keyword of a line in lower case, and what follows. Blanks can be tabs."""
-    match = _KEYWORD.fullmatch(line.strip())
-    return (match["keyword"].lower(), match["rest"]) if match else ("", "")
-
-
-def _lines(file: Path, block: str, depth: int) -> Iterator[str]:
-    """Yield the lines with those of included files. paramiko does not know Include.
-
-    The hosts of a file end with it, so the block around an Include goes on behind it.
-    """
-    for line in file.read_text("utf-8").splitlines():
-        keyword, rest = _words(line)
-        if keyword in ("host", "match"):
-            block = line
-        if keyword != "include" or depth >= _DEEPEST:
-            yield line
-            continue
-        for pattern in shlex.split(rest):
-            base = Path.home() / ".ssh" if file.parent != _SYSTEM.parent else file.parent
-            for path in sorted(glob.glob(os.path.join(base, os.path.expanduser(pattern)))):
-                yield from _lines(Path(path), block, depth + 1)
-                yield block

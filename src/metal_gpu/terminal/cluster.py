@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metal_gpu.terminal import exit_codes
+from metal_gpu.terminal.help_text import Command
 
 if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
@@ -136,8 +137,8 @@ def show(
 
 _VERIFY = "Compute on each free GPU in pods, and judge each node by what the cluster says."
 _SHOW = "Judge each node by what the cluster says. Starts no pods."
-app.command("verify", help=f"{_VERIFY}\n{_END}", short_help=_VERIFY)(verify)
-app.command("show", help=f"{_SHOW}\n{_END}", short_help=_SHOW)(show)
+app.command("verify", cls=Command, help=f"{_VERIFY}\n{_END}", short_help=_VERIFY)(verify)
+app.command("show", cls=Command, help=f"{_SHOW}\n{_END}", short_help=_SHOW)(show)
 
 
 def _run(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import typer
 
 from metal_gpu.terminal import cluster, doctor, exit_codes, explain, play, scan, top
+from metal_gpu.terminal.help_text import Command
 
 app = typer.Typer(
     name="metal-gpu",
@@ -40,7 +41,8 @@ def _commands(
 
 
 def _add(command: Callable[..., None]) -> None:
-    app.command(short_help=(command.__doc__ or "").partition("\n")[0])(command)
+    short = (command.__doc__ or "").partition("\n")[0]
+    app.command(cls=Command, short_help=short)(command)
 
 
 _add(scan.scan)

@@ -18,6 +18,7 @@ import typer
 
 from metal_gpu.playbooks import files
 from metal_gpu.terminal import exit_codes
+from metal_gpu.terminal.help_text import Command
 
 if TYPE_CHECKING:
     from metal_gpu.playbooks.options import Options
@@ -146,7 +147,7 @@ def _add(app: typer.Typer, command: str, playbook: str, short: str, text: str) -
         how = "json" if as_json else "quiet" if quiet else "plain" if plain else "live"
         raise typer.Exit(run(playbook, options, how))
 
-    app.command(command, help=text, short_help=short, context_settings=_SETTINGS)(play)
+    app.command(command, cls=Command, help=text, short_help=short, context_settings=_SETTINGS)(play)
 
 
 def run(playbook: str, options: Options, how: str) -> int:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from metal_gpu import InventoryError, connection_variables, inventory, inventory_yaml
 
@@ -104,7 +105,6 @@ def test_hosts_of_a_group(path):
         ("hosts.ini", "[all]\na\n", "no YAML inventory.*pip install 'metal-gpu"),
         ("hosts", "a\n", "no YAML inventory"),
         ("hosts.yml", "all:\n  hosts:\n    a: {ansible_port: many}\n", "the host a: invalid"),
-        ("hosts.yml", "all:\n  hosts:\n    a: {ansible_host: '{{ b }}'}\n", "the host a: the var"),
     ],
 )
 def test_errors_have_their_place(tmp_path, name, text, expected):
@@ -178,11 +178,52 @@ def test_connection_variables(variables, expected):
 def test_passwords_are_not_shown():
     host = connection_variables.host("n", {"ansible_password": "s3cret"})
     assert "s3cret" not in repr(host).replace(repr(host.variables), "")
-    with pytest.raises(ValueError, match="encrypted"):
-        connection_variables.host("n", {"ansible_password": {"__ansible_vault": "x"}})
 
 
 def test_representation_of_a_host_has_no_password():
     host = connection_variables.host("a", {"ansible_password": "s3cret", "token": "s3cret"})
     assert host.password == "s3cret"
     assert "s3cret" not in repr(host)
+
+
+def test_encrypted_values():
+    """`ansible-inventory --list` prints them encrypted, also where it has the vault's password."""
+    secret = {"__ansible_vault": "x"}
+    variables = {"ansible_password": secret, "ansible_become_pass": secret}
+    host = connection_variables.host("n", variables)
+    assert (host.password, host.become_password, host.obstacle) == (None, None, "")
+    with pytest.raises(ValueError, match="ansible_user is encrypted"):
+        connection_variables.host("n", {"ansible_user": secret})
+
+
+BASTION = (
+    "{% if 'bastion' in groups['all'] %}-o ProxyCommand='ssh -W %h:%p"
+    " {{ hostvars['bastion']['ansible_user'] }}@{{ hostvars['bastion'].ansible_host }}'{% endif %}"
+)
+
+
+@pytest.mark.usefixtures("without_ansible")
+def test_a_bastion_as_in_kubespray_and_a_host_that_only_ansible_renders(tmp_path):
+    lookup = "{{ lookup('env', 'PASSWORD') }}"
+    content = {
+        "all": {
+            "hosts": {
+                "bastion": {"ansible_host": "10.0.0.1", "ansible_user": "core"},
+                "gpu-1": {},
+                "gpu-2": {"ansible_become_password": lookup},
+            },
+            "vars": {"ansible_ssh_common_args": BASTION},
+        }
+    }
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(content))
+    _bastion, first, second = inventory.read(tmp_path / "hosts.yml")
+    assert first.options == {"proxycommand": "ssh -W %h:%p core@10.0.0.1"}
+    assert (first.obstacle, second.name) == ("", "gpu-2")
+    assert "ansible_become_password cannot be rendered without Ansible" in second.obstacle
+
+
+def test_ansible_and_a_file_that_is_no_yaml(tmp_path):
+    """Ansible's words are those of all its plugins, in one paragraph of a thousand signs."""
+    (tmp_path / "hosts.yml").write_text("all:\n  hosts:\n    a:\n   b: c\n")
+    with pytest.raises(InventoryError, match=r"hosts\.yml, line 4: [^.]{1,80}$"):
+        inventory.read(tmp_path / "hosts.yml")

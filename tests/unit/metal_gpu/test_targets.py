@@ -121,3 +121,58 @@ def test_named_configuration_has_to_exist(tmp_path):
 def test_file_that_includes_itself(config):
     config.write_text("Include config\nHost x\n Port 7\n")
     assert resolve(Host("x", "x"), Settings()).port == 7
+
+
+REAL = {
+    # /etc/ssh/ssh_config.d/50-redhat.conf of openssh-clients on RHEL 9 and Rocky 9
+    "Red Hat": "Host a\n User admin\nMatch final all\n\tPort 77\n",
+    "capital letters": "Match Host other\n User no\n ProxyJump gate\nHost *\n User yes\n",
+    "equals sign": "Match host=a\n User yes\n",
+    "comments": "Host a # the first\n User yes # not root\n Port 23 #x\n",
+    "canonical without domains": "CanonicalizeHostname yes\nHost a\n HostName 10.1.1.1\n",
+    "canonical name unknown": "CanonicalizeHostname yes\nCanonicalDomains x.invalid\n"
+    "Host a\n HostName 10.1.1.1\nMatch canonical all\n User no\n",
+    "canonical name": "CanonicalizeHostname yes\nCanonicalDomains x.invalid localhost\n"
+    "Host a\n User yes\nMatch canonical host *.localhost\n Port 24\n",
+    "not UTF-8": "# R\xe9seau\nHost a\n User yes\n",
+    "tab": "Include\tmore/*.conf\nHost a\n\tUser\tyes\n",
+}
+
+
+@pytest.mark.parametrize("text", REAL.values(), ids=REAL)
+def test_what_the_parser_of_paramiko_does_not_know(config, text):
+    config.write_bytes(text.encode("latin-1"))
+    test_as_ssh_understands_it(config, "a")
+
+
+@pytest.mark.parametrize("criterion", ["tagged x", "localnetwork 127.0.0.0/8", "!sessiontype exec"])
+def test_a_block_with_another_criterion_does_not_count(config, criterion):
+    config.write_text(f"Match {criterion}\n User no\nHost *\n User yes\n")
+    assert resolve(Host("a", "a"), Settings()).user == "yes"
+
+
+def test_tokens_have_the_port_and_the_user_of_the_command(config, home, monkeypatch):
+    monkeypatch.setenv("KEYS", "/keys")
+    config.write_text(
+        "Host a\n HostName %h.example\n ProxyCommand nc %h %p %r %n 100%%\n"
+        " IdentityFile ${KEYS}/%r\n UserKnownHostsFile ~/%h ${KEYS}/known\n"
+        " GlobalKnownHostsFile /var/lib/sss/pubconf/known_hosts\n"
+    )
+    found = resolve(Host("a", "a", port=2222), Settings(user="admin"))
+    assert found.proxy_command == "nc a.example 2222 admin a 100%"
+    assert [*map(str, found.key_files)] == ["/keys/admin"]
+    files = [f"{home}/a.example", "/keys/known", "/var/lib/sss/pubconf/known_hosts"]
+    assert [*map(str, found.known_hosts)] == files
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2m", 120), ("1h30s", 3630), ("none", 7)])
+def test_times_and_booleans_in_all_forms(config, text, seconds):
+    config.write_text(f"Host a\n ConnectTimeout {text}\n IdentitiesOnly True\n")
+    found = resolve(Host("a", "a"), Settings(timeout_s=7))
+    assert (found.timeout_s, found.identities_only) == (seconds, True)
+
+
+def test_a_time_that_is_none(config):
+    config.write_text("Host a\n ConnectTimeout soon\n")
+    with pytest.raises(ConfigInvalid, match="'soon' is no time"):
+        resolve(Host("a", "a"), Settings())
