@@ -13,7 +13,14 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PLUGINS = "ansible_collections.metal.gpu.plugins"
-HEAVY = {"paramiko", "yaml", "kubernetes", "jinja2", "cryptography", "ansible_collections.metal.gpu"}
+HEAVY = {
+    "paramiko",
+    "yaml",
+    "kubernetes",
+    "jinja2",
+    "cryptography",
+    "ansible_collections.metal.gpu",
+}
 BLOCKED = """
 import sys
 sys.path[:0] = [{src!r}, {tree!r}]
