@@ -522,7 +522,7 @@ def test_time_is_up(cluster, monkeypatch):
 
 
 def test_pods_of_a_dead_node_are_deleted_by_force(cluster, smoke, monkeypatch):
-    monkeypatch.setattr(smoke_run, "_CLEANUP_S", 0.05)
+    monkeypatch.setattr(smoke_run, "_CLEANUP_S", 0.5)
     monkeypatch.setattr(smoke_evidence, "EVENTS_S", 0.05)
     behave(cluster, gpu_1="no_cdi_device")
     cluster.kubelets_answer = False
