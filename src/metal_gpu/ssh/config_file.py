@@ -49,7 +49,7 @@ def look_up(file: Path, modified: int, name: str) -> dict[str, object]:
 
     Raises OSError, and what paramiko raises about a file that is not valid.
     """
-    found = dict(parse(file, modified, canonical=False).lookup(name))
+    found: dict[str, object] = dict(parse(file, modified, canonical=False).lookup(name))
     full = _canonical(found, str(found["hostname"]))
     if full is None:
         return found
