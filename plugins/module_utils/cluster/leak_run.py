@@ -49,7 +49,7 @@ _OF_DENIALS = (400, _FORBIDDEN, 422)
 _OTHERWISE = re.compile(r"(?i)\bquota\b|being terminated|service ?account")
 # Where runc has to freeze a control group of version 1, it gives up after 2 s on a busy node.
 # Source: https://github.com/kubernetes/kubernetes/issues/131087, opencontainers/runc#3803
-_PASSES = re.compile(r"OCI runtime create failed: .*unable to freeze", re.DOTALL)
+_PASSES = re.compile(r"error setting cgroup config .*unable to freeze", re.DOTALL)
 _POD_NAME = re.compile(r' "metal-gpu-leak-[^"]*"')
 
 

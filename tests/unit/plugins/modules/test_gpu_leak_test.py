@@ -328,7 +328,9 @@ def test_what_proves_nothing(cluster, leak, attempt, status, state):
     ("times", "state"), [(1, "nothing"), (2, "unproven")], ids=["once", "twice"]
 )
 def test_a_container_that_the_engine_could_not_start_gets_a_second_pod(cluster, leak, times, state):
-    words = "OCI runtime create failed: runc create failed: setting cgroup config: unable to freeze"
+    words = (
+        "runc create failed: error setting cgroup config for procHooks process: unable to freeze"
+    )
     reason = {"exitCode": 128, "reason": "StartError", "message": words}
     failed = {
         "phase": "Failed",
