@@ -324,6 +324,37 @@ def test_what_proves_nothing(cluster, leak, attempt, status, state):
     assert codes == ([] if state == "busy" else ["LEAK_UNPROVEN"])
 
 
+@pytest.mark.parametrize(
+    ("times", "state"), [(1, "nothing"), (2, "unproven")], ids=["once", "twice"]
+)
+def test_a_container_that_the_engine_could_not_start_gets_a_second_pod(cluster, leak, times, state):
+    words = (
+        "runc create failed: error setting cgroup config for procHooks process: unable to freeze"
+    )
+    reason = {"exitCode": 128, "reason": "StartError", "message": words}
+    failed = {
+        "phase": "Failed",
+        "containerStatuses": [{"name": "look", "state": {"terminated": reason}}],
+    }
+    statuses = [("plain", failed)]
+    waiting, plain = behave(cluster, statuses=statuses), []
+    act = cluster.when_watched["pods"]
+
+    def create(pod):
+        if attempt_of(pod) == "plain":
+            plain.append(pod)
+            if len(plain) > 1:
+                waiting.clear()  # those of the first round are gone
+                cluster.when_watched["pods"] = act
+            if len(plain) > times:
+                statuses.clear()
+        waiting.append(pod)
+
+    cluster.when_created = create
+    leak("gpu-1", fails=state == "unproven")
+    assert len(plain) == 2
+
+
 def test_where_a_privileged_container_sees_nothing_the_others_prove_nothing(cluster, leak):
     """The driver is not loaded, or the GPU is lost."""
     behave(cluster, lambda node, attempt: node == "gpu-2" and attempt == "privileged")
