@@ -23,8 +23,23 @@ PROMPTS = {
     "--ask-pass": ("SSH password", r"SSH password:\s*?$"),
     "--ask-vault-pass": ("Vault password", r"Vault password.*:\s*?$"),
 }
-_SHORT = {"-K": "--ask-become-pass", "-k": "--ask-pass", "-J": "--ask-vault-pass"}
-_LONG = {"--ask-vault-password": "--ask-vault-pass"}
+# The same in short. Options without a value can be in one word, as in -bK.
+_SHORT = {"K": "--ask-become-pass", "k": "--ask-pass", "J": "--ask-vault-pass"}
+_CLUSTER = re.compile(r"-[bCDvkKJ]+")
+_LONG = {**{name: name for name in PROMPTS}, "--ask-vault-password": "--ask-vault-pass"}
+# The same as variables of the environment, and as keys of ansible.cfg.
+# Source: ansible-core, lib/ansible/config/base.yml
+_VARIABLES = {
+    "ANSIBLE_BECOME_ASK_PASS": "--ask-become-pass",
+    "ANSIBLE_ASK_PASS": "--ask-pass",
+    "ANSIBLE_ASK_VAULT_PASS": "--ask-vault-pass",
+}
+_KEYS = {
+    "become_ask_pass": "--ask-become-pass",
+    "ask_pass": "--ask-pass",
+    "ask_vault_pass": "--ask-vault-pass",
+}
+_TRUE = ("1", "on", "t", "true", "y", "yes")
 
 
 class OptionInvalid(ValueError):
@@ -69,10 +84,34 @@ def arguments(options: Options) -> list[str]:
     return [*found, *options.more]
 
 
-def prompts(found: Sequence[str]) -> list[str]:
-    """Return which passwords these arguments make ansible-playbook ask for, by their option."""
-    names = (_LONG.get(one, _SHORT.get(one, one)) for one in found)
-    return [name for name in dict.fromkeys(names) if name in PROMPTS]
+def prompts(found: Sequence[str], folder: Path, environment: Mapping[str, str]) -> list[str]:
+    """Return which passwords ansible-playbook asks for, by their option.
+
+    Raises OptionInvalid for a prompt that nobody could answer.
+    """
+    names = [name for one in found for name in _asks(one)]
+    for variable, name in _VARIABLES.items():
+        names += [name] if environment.get(variable, "").lower() in _TRUE else []
+    configured = _config(folder, environment)
+    for key, name in _KEYS.items():
+        value = re.search(rf"^{key}\s*[=:]\s*(\w+)", configured, re.MULTILINE)
+        names += [name] if value and value[1].lower() in _TRUE else []
+    for one in (*found, environment.get("ANSIBLE_VAULT_IDENTITY_LIST", "")):
+        if one.endswith("@prompt"):
+            raise OptionInvalid(
+                f"{one} asks for the password of a vault, which only --ask-vault-pass can do here. "
+                "Use that, or a file with the password"
+            )
+    return [*dict.fromkeys(names)]
+
+
+def _asks(argument: str) -> list[str]:
+    """Return the options in an argument. ansible-playbook takes any beginning that is unique."""
+    if _CLUSTER.fullmatch(argument):
+        return [_SHORT[letter] for letter in argument if letter in _SHORT]
+    if not argument.startswith("--ask-"):
+        return []
+    return [*dict.fromkeys(name for full, name in _LONG.items() if full.startswith(argument))][:1]
 
 
 def default_inventory(folder: Path, environment: Mapping[str, str]) -> list[str]:
@@ -82,14 +121,23 @@ def default_inventory(folder: Path, environment: Mapping[str, str]) -> list[str]
     """
     if environment.get("ANSIBLE_INVENTORY") or not (folder / DEFAULT_INVENTORY).is_file():
         return []
-    config = Path(environment.get("ANSIBLE_CONFIG") or folder / "ansible.cfg")
-    if config.is_dir():
-        config /= "ansible.cfg"
-    try:
-        is_configured = _CONFIGURED.search(config.read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        is_configured = None
+    is_configured = _CONFIGURED.search(_config(folder, environment))
     return [] if is_configured else [DEFAULT_INVENTORY]
+
+
+def _config(folder: Path, environment: Mapping[str, str]) -> str:
+    """Return the ansible.cfg that Ansible reads; empty if there is none."""
+    named = environment.get("ANSIBLE_CONFIG")
+    home = Path(environment.get("HOME", "/"))
+    places = [folder / "ansible.cfg", home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg")]
+    for path in [Path(named), *places] if named else places:
+        file = path / "ansible.cfg" if path.is_dir() else path
+        if file.is_file():
+            try:
+                return file.read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                return ""
+    return ""
 
 
 def _own_vars(options: Options) -> list[str]:

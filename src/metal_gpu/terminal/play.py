@@ -167,7 +167,7 @@ def run(playbook: str, options: Options, how: str) -> int:
         check()
         if missing := missing_collection(os.environ):
             output.message(missing)
-        passwords = _ask(prompts(wanted))
+        passwords = _ask(prompts(wanted, Path.cwd(), os.environ))
         return show(playbook, wanted, passwords, how)
     except (OptionInvalid, CannotRun) as error:
         output.error(str(error))

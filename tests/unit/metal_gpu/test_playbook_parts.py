@@ -143,10 +143,32 @@ def test_a_wrong_size_of_a_batch_is_refused(serial):
         (["--ask-become-pass", "-K", "-k"], ["--ask-become-pass", "--ask-pass"]),
         (["--ask-vault-password"], ["--ask-vault-pass"]),
         (["--limit", "K"], []),
+        (["--ask-become"], ["--ask-become-pass"]),
+        (["-bkK"], ["--ask-pass", "--ask-become-pass"]),
+        (["-e", "k=1", "-vvv"], []),
     ],
 )
-def test_passwords_are_asked_for_once(given, expected):
-    assert options.prompts(given) == expected
+def test_passwords_are_asked_for_once(tmp_path, given, expected):
+    assert sorted(options.prompts(given, tmp_path, {})) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("environment", "config", "expected"),
+    [
+        ({"ANSIBLE_BECOME_ASK_PASS": "1"}, "", ["--ask-become-pass"]),
+        ({"ANSIBLE_ASK_PASS": "false"}, "", []),
+        ({}, "[privilege_escalation]\nbecome_ask_pass = True\n", ["--ask-become-pass"]),
+        ({}, "[defaults]\nask_vault_pass=yes\n", ["--ask-vault-pass"]),
+    ],
+)
+def test_passwords_that_the_settings_of_ansible_ask_for(tmp_path, environment, config, expected):
+    (tmp_path / "ansible.cfg").write_text(config)
+    assert options.prompts([], tmp_path, environment) == expected
+
+
+def test_a_prompt_that_nobody_could_answer_is_refused(tmp_path):
+    with pytest.raises(options.OptionInvalid, match="site@prompt asks for the password of a vault"):
+        options.prompts(["--vault-id", "site@prompt"], tmp_path, {})
 
 
 @pytest.mark.parametrize("option", options.PROMPTS)
