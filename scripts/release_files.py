@@ -44,8 +44,11 @@ def read_time() -> int:
 
 
 def copy_checkout(copy: Path) -> None:
-    """Copy the files that git does not ignore. Their modes do not depend on the umask."""
-    for name in git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
+    """Copy the files that git knows. Their modes do not depend on the umask.
+
+    A file that nobody has added, such as an inventory with passwords, is never released.
+    """
+    for name in git("ls-files", "-z").split("\0"):
         source = ROOT / name
         if not name or not source.is_file():
             continue  # git lists files that were deleted but not committed

@@ -27,6 +27,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+import release_files
 from artifact import Linked, read_paths
 from release_files import copy_checkout, read_time
 
@@ -260,3 +261,15 @@ def test_bill_has_each_image_and_version_of_the_defaults(bill: dict[str, Any]) -
                 assert str(value) in versions, variable
             if variable.endswith("_image") and ":" in value:
                 assert value in listed, variable
+
+
+def test_a_file_that_git_does_not_know_is_not_released(tmp_path, monkeypatch):
+    root = tmp_path / "checkout"
+    root.mkdir()
+    for name in ("galaxy.yml", "inventory.yml"):
+        (root / name).write_text("x")
+    for command in (["init", "--quiet"], ["add", "galaxy.yml"]):
+        subprocess.run(["git", *command], cwd=root, check=True)
+    monkeypatch.setattr(release_files, "ROOT", root)
+    copy_checkout(tmp_path / "copy")
+    assert [one.name for one in (tmp_path / "copy").iterdir()] == ["galaxy.yml"]
