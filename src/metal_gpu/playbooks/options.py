@@ -114,6 +114,15 @@ def _asks(argument: str) -> list[str]:
     return [*dict.fromkeys(name for full, name in _LONG.items() if full.startswith(argument))][:1]
 
 
+def check_inventory(named: Sequence[str]) -> None:
+    """Raise OptionInvalid if a file does not exist. With a comma, Ansible takes a list of hosts."""
+    missing = [one for one in named if "," not in one and not Path(one).exists()]
+    if missing:
+        raise OptionInvalid(
+            f"{', '.join(missing)}: no such inventory. `metal-gpu scan --write` writes one"
+        )
+
+
 def default_inventory(folder: Path, environment: Mapping[str, str]) -> list[str]:
     """Return the inventory to use if the user names none; empty: Ansible decides.
 

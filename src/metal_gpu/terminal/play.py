@@ -154,7 +154,13 @@ def run(playbook: str, options: Options, how: str) -> int:
     """Run a playbook, and return the exit code. `how` is live, plain, quiet or json."""
     from dataclasses import replace
 
-    from metal_gpu.playbooks.options import OptionInvalid, arguments, default_inventory, prompts
+    from metal_gpu.playbooks.options import (
+        OptionInvalid,
+        arguments,
+        check_inventory,
+        default_inventory,
+        prompts,
+    )
     from metal_gpu.playbooks.run import CannotRun, check, missing_collection
     from metal_gpu.terminal import output
     from metal_gpu.terminal.play_output import show
@@ -163,6 +169,7 @@ def run(playbook: str, options: Options, how: str) -> int:
         own = default_inventory(Path.cwd(), os.environ)
         options = replace(options, inventory=own)
     try:
+        check_inventory(options.inventory)
         wanted = arguments(options)
         check()
         if missing := missing_collection(os.environ):

@@ -166,6 +166,12 @@ def test_passwords_that_the_settings_of_ansible_ask_for(tmp_path, environment, c
     assert options.prompts([], tmp_path, environment) == expected
 
 
+def test_an_inventory_that_does_not_exist_is_named(tmp_path):
+    options.check_inventory([str(tmp_path), "10.0.0.1,"])
+    with pytest.raises(options.OptionInvalid, match="/nowhere.yml: no such inventory"):
+        options.check_inventory(["/nowhere.yml"])
+
+
 def test_a_prompt_that_nobody_could_answer_is_refused(tmp_path):
     with pytest.raises(options.OptionInvalid, match="site@prompt asks for the password of a vault"):
         options.prompts(["--vault-id", "site@prompt"], tmp_path, {})
