@@ -168,7 +168,7 @@ def test_passwords_that_the_settings_of_ansible_ask_for(tmp_path, environment, c
 
 def test_an_inventory_that_does_not_exist_is_named(tmp_path):
     options.check_inventory([str(tmp_path), "10.0.0.1,"])
-    with pytest.raises(options.OptionInvalid, match="/nowhere.yml: no such inventory"):
+    with pytest.raises(options.OptionInvalid, match=r"/nowhere\.yml: no such inventory"):
         options.check_inventory(["/nowhere.yml"])
 
 
