@@ -53,7 +53,7 @@ def test_what_only_some_hosts_have_keeps_a_line_for_each_host() -> None:
     assert together(few, but_few=True) == few
     many = [*few, finding("NODE_UNREACHABLE", "gpu-5", error="timeout")]
     (one,) = together(many, but_few=True)
-    assert one["message"].startswith("gpu-0, gpu-1, gpu-2, gpu-3, gpu-4 and 1 more: Ansible ")
+    assert one["message"].startswith("gpu-0, gpu-1, gpu-2, gpu-3, gpu-4 and 1 more: the node ")
     assert one["remedy"] == few[0]["remedy"]
     # Cluster and inventory are no hosts of the play, and each has one line.
     assert len(together([*many, finding("CLUSTER_UNUSABLE", "cluster", error="x")])) == 2
