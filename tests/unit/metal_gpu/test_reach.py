@@ -41,6 +41,6 @@ def test_a_host_with_two_ports_has_two_names() -> None:
 
 
 def test_a_configuration_that_cannot_be_read(home: Path) -> None:
-    (home / ".ssh" / "config").write_bytes(b"Host \xff\n")
-    with pytest.raises(ConfigInvalid, match="config"):
+    (home / ".ssh" / "config").write_text("ConnectTimeout soon\n")
+    with pytest.raises(ConfigInvalid, match="soon"):
         _reach("127.0.0.1:1")

@@ -108,9 +108,9 @@ def test_command(
 
 
 def test_unusable_configuration_of_ssh(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (home / ".ssh" / "config").write_bytes(b"Host \xff\n")
+    (home / ".ssh" / "config").write_text("ConnectTimeout soon\n")
     assert _code("127.0.0.1:1") == exit_codes.USAGE
-    assert "config" in capsys.readouterr().err
+    assert "soon" in capsys.readouterr().err
 
 
 def test_unusable_targets(capsys: pytest.CaptureFixture[str]) -> None:
