@@ -67,7 +67,7 @@ def test_hanging_nvidia_smi_does_not_keep_it(laboratory, command):
     finally:
         host.check_output("rm /usr/local/bin/nvidia-smi")
     assert result.hosts["gpu-2"]["observed"]
-    assert host.run("pgrep --full 'sleep 1000'").rc == 1
+    assert host.run("pgrep --full '[s]leep 1000'").rc == 1
 
 
 def test_noise_of_the_login_does_not_matter(laboratory, command):
