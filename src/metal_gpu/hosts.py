@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,19 @@ class Host:
         if port is not None and not (port.isdecimal() and 0 < int(port) < 65536):
             raise ValueError(f"{text!r} has the port {port!r}; expected a number up to 65535")
         return cls(address, address, None if port is None else int(port), user or None)
+
+    @classmethod
+    def parse_all(cls, texts: Sequence[str]) -> list[Host]:
+        """Return the hosts of texts. Several of one address are called as they are written.
+
+        Raises ValueError.
+        """
+        hosts = [cls.parse(text) for text in texts]
+        times = Counter(host.name for host in hosts)
+        return [
+            host if times[host.name] == 1 else replace(host, name=text)
+            for host, text in zip(hosts, texts, strict=True)
+        ]
 
     @classmethod
     def this_machine(cls, name: str) -> Host:

@@ -63,7 +63,7 @@ def choose(names: Sequence[str], path: Path | None) -> list[Host]:
     from metal_gpu.hosts import Host
 
     if path is None:
-        named = [Host.parse(name) for name in names]
+        named = Host.parse_all(names)
         found = named or [Host.this_machine(socket.gethostname())]
     else:
         found = _of_inventory(names, path)

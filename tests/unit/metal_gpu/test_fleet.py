@@ -228,3 +228,8 @@ class TestVerify:
         fleet = Fleet([HOST], connect=lambda _host, _settings: Recorded(b""))
         [found] = fleet.verify(str(tmp_path / "none"))["gpu-1"]["findings"]
         assert found["code"] == "NODE_NOT_OBSERVED"
+
+
+def test_machines_of_one_address_are_called_as_they_are_written() -> None:
+    names = [one.name for one in Host.parse_all(["10.0.0.1", "a@10.0.0.1:2222", "b@10.0.0.2"])]
+    assert names == ["10.0.0.1", "a@10.0.0.1:2222", "10.0.0.2"]
