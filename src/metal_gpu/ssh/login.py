@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import paramiko
@@ -96,23 +96,21 @@ def _load(path: Path, tried: list[str], *, is_named: bool) -> paramiko.PKey | No
 def _try_key(
     transport: paramiko.Transport, user: str, key: paramiko.PKey, accepted: list[str]
 ) -> bool:
-    try:
-        left = transport.auth_publickey(user, key)
-    except paramiko.BadAuthenticationType as error:
-        accepted[:] = error.allowed_types
-        return False
-    except paramiko.AuthenticationException:
-        if not transport.is_active():
-            raise
-        return False
-    return _is_in(transport, left, accepted)
+    return _try(transport, lambda: transport.auth_publickey(user, key), accepted)
 
 
 def _try_password(
     transport: paramiko.Transport, user: str, password: str, accepted: list[str]
 ) -> bool:
+    return _try(transport, lambda: transport.auth_password(user, password), accepted)
+
+
+def _try(
+    transport: paramiko.Transport, attempt: Callable[[], list[str]], accepted: list[str]
+) -> bool:
+    """Tell whether the machine lets the user in. `accepted` gets what it takes after that."""
     try:
-        left = transport.auth_password(user, password)
+        left = attempt()
     except paramiko.BadAuthenticationType as error:
         accepted[:] = error.allowed_types
         return False

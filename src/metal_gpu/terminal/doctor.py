@@ -25,7 +25,7 @@ from metal_gpu.terminal.machines import (
     Quiet,
     Timeout,
     User,
-    choose,
+    chosen,
     settings,
 )
 
@@ -67,13 +67,7 @@ def doctor(
         metal-gpu doctor --inventory inventory.yml rack1
         metal-gpu doctor --json 10.0.0.7 | jq '.hosts[].findings[].code'
     """
-    from metal_gpu.terminal import output
-
-    try:
-        chosen = choose(hosts or [], inventory)
-    except (ValueError, LookupError) as error:
-        output.error(str(error))
-        raise typer.Exit(exit_codes.USAGE) from error
+    machines = chosen(hosts or [], inventory)
     login = settings(
         user=user,
         port=port,
@@ -84,7 +78,7 @@ def doctor(
         accept_new_host_keys=accept_new_host_keys,
         timeout_s=timeout,
     )
-    raise typer.Exit(_examine(chosen, login, forks, as_json=as_json, quiet=quiet))
+    raise typer.Exit(_examine(machines, login, forks, as_json=as_json, quiet=quiet))
 
 
 def _examine(

@@ -58,7 +58,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only what needs somebody.")]
 
 
-def choose(names: Sequence[str], path: Path | None) -> list[Host]:
+def _choose(names: Sequence[str], path: Path | None) -> list[Host]:
     """Return the hosts that are named, each once. Raises ValueError, and LookupError."""
     from metal_gpu.hosts import Host
 
@@ -68,6 +68,17 @@ def choose(names: Sequence[str], path: Path | None) -> list[Host]:
     else:
         found = _of_inventory(names, path)
     return [*{(one.name, one.address, one.port, one.user): one for one in found}.values()]
+
+
+def chosen(names: Sequence[str], path: Path | None) -> list[Host]:
+    """Return the hosts that are named, or end the command with the reason."""
+    from metal_gpu.terminal import exit_codes, output
+
+    try:
+        return _choose(names, path)
+    except (ValueError, LookupError) as error:
+        output.error(str(error))
+        raise typer.Exit(exit_codes.USAGE) from error
 
 
 def _of_inventory(names: Sequence[str], path: Path) -> list[Host]:

@@ -24,7 +24,7 @@ from metal_gpu.terminal.machines import (
     Port,
     Timeout,
     User,
-    choose,
+    chosen,
     settings,
 )
 
@@ -74,13 +74,7 @@ def top(
         metal-gpu top --inventory inventory.yml --kubeconfig ~/.kube/config
         metal-gpu top --once --json admin@10.0.0.7 | jq '.machines[].gpus[].utilization'
     """
-    from metal_gpu.terminal import output
-
-    try:
-        chosen = choose(hosts or [], inventory)
-    except (ValueError, LookupError) as error:
-        output.error(str(error))
-        raise typer.Exit(exit_codes.USAGE) from error
+    machines = chosen(hosts or [], inventory)
     login = settings(
         user=user,
         port=port,
@@ -92,7 +86,7 @@ def top(
         timeout_s=timeout,
     )
     pods = _pods(kubeconfig, context, once=once) if kubeconfig or context else None
-    code = _watch(chosen, login, pods, interval, once=once, as_json=as_json)
+    code = _watch(machines, login, pods, interval, once=once, as_json=as_json)
     raise typer.Exit(code)
 
 
