@@ -11,17 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from distribution_nodes import K3S, runtimes
 
 OPERATIONS_ALLOWED = 1
 ROLE = "metal.gpu.nvidia_container_runtime"
-K3S = "/var/lib/rancher/k3s/agent/etc/containerd"
 DROP_IN = "99-metal-gpu.toml"
 K0S_DROP_IN = f"/etc/k0s/containerd.d/{DROP_IN}"
-CONFIGS = {"gpu-1": f"{K3S}/config.toml", "gpu-2": "/etc/k0s/containerd.toml"}
-PROGRAMS = {
-    "gpu-1": "/var/lib/rancher/k3s/data/current/bin/containerd",
-    "gpu-2": "/var/lib/k0s/bin/containerd",
-}
 POD = """
 apiVersion: v1
 kind: Pod
@@ -36,12 +31,6 @@ spec:
       command: [sh, -c, "nvidia-smi -L && sleep 3600"]
       resources: {limits: {nvidia.com/gpu: 1}}
 """
-
-
-def runtimes(laboratory: Any, node: str) -> str:
-    """Return the merged configuration of the distribution's containerd."""
-    command = f"{PROGRAMS[node]} --config {CONFIGS[node]} config dump"
-    return str(laboratory.host(node).check_output(command))
 
 
 def role(laboratory: Any, tmp_path: Any, node: str, *options: str) -> Any:
