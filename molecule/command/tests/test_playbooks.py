@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pexpect
 
+PROJECT = Path(__file__).resolve().parents[3]
 COLUMNS = 80
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -104,6 +106,9 @@ def test_a_lost_gpu_is_in_the_table_and_in_the_exit_code(
     laboratory.lab("fault", "gpu-1", "gpu-lost", "0")
     try:
         done = metal_gpu("verify", "--json", "-i", str(laboratory.inventory))
+        child = _on_terminal(laboratory, metal_gpu, "verify")
+        text = child.read()
+        child.close()
     finally:
         laboratory.lab("fault", "gpu-1", "restore")
         laboratory.kubectl("rollout", "restart", "daemonset", "--namespace=kube-system")
@@ -113,3 +118,8 @@ def test_a_lost_gpu_is_in_the_table_and_in_the_exit_code(
     assert "GPU_FAULTY" in hosts["gpu-1"]["verdict"]
     assert hosts["gpu-1"]["state"] == "failed"
     assert hosts["gpu-2"]["state"] == "ok"
+    assert child.exitstatus == 2, text
+    assert any(line.startswith("GPU_FAULTY gpu-1: ") for line in _screen(text)), text
+    if os.environ.get("RECORD_SCREEN") == "1":  # for the picture of README
+        kept = [line for line in text.splitlines(keepends=True) if not line.startswith("log: ")]
+        (PROJECT / "tests/recorded/screen.txt").write_text("".join(kept), newline="")
