@@ -119,9 +119,10 @@ def _is_reordered(node: Node, path: str, mirrors: Sequence[str], used: Sequence[
     """
     file = node["registries"]["files"].get(path)
     listed = file["items"].get(key_text(("registry-mirrors",)), []) if file else []
-    ours = {*marks(mirrors)}
-    in_use = [one for one in marks(used) if one in ours and one in listed]
-    in_file = [one for one in listed if one in in_use]
+    # Docker adds a slash at their end. With one, a mirror of the admin is the same as ours.
+    ours = {form: one for one in mirrors for form in marks((one, f"{one}/"))}
+    in_file = [ours[one] for one in listed if one in ours and ours[one] in used]
+    in_use = [one for one in used if one in in_file]
     return [*dict.fromkeys(in_use)] != [*dict.fromkeys(in_file)]
 
 
