@@ -73,10 +73,11 @@ def top(
 
     Examples:
 
+        metal-gpu top                                   # inventory.yml, or this machine
         metal-gpu top --inventory inventory.yml --kubeconfig ~/.kube/config
         metal-gpu top --once --json admin@10.0.0.7 | jq '.machines[].gpus[].utilization'
     """
-    machines = chosen(hosts or [], inventory)
+    machines = chosen(hosts or [], inventory, by_ssh=bool(port or jump)).hosts
     login = settings(
         user=user,
         port=port,
