@@ -14,7 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,19 +39,26 @@ def read(path: str | Path, group: str | None = None) -> list[Host]:
 
     Raises InventoryError.
     """
-    from metal_gpu import connection_variables
-
     content = load(Path(path))
     if group is not None and group not in content.groups:
         known = ", ".join(sorted(content.groups)) or "none"
         raise InventoryError(f"{path} has no group {group}; its groups: {known}")
-    names = content.variables if group is None else content.groups[group]
+    return hosts(path, content, None if group is None else content.groups[group])
+
+
+def hosts(path: str | Path, content: Content, names: Iterable[str] | None = None) -> list[Host]:
+    """Return the hosts of an inventory that is loaded: all, or those that are named.
+
+    Raises InventoryError.
+    """
+    from metal_gpu import connection_variables
+
     try:
         return [
             connection_variables.host(
                 name, content.variables[name], content.groups, content.variables
             )
-            for name in names
+            for name in (content.variables if names is None else names)
         ]
     except ValueError as error:
         raise InventoryError(f"{path}: {error}") from error

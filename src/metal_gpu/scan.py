@@ -173,7 +173,8 @@ def _described(machine: Machine, node: Node) -> Machine:
     observed = node.observed
     if observed is None:
         found = dict(node.unobserved or {})
-        return {**machine, "problem": found.get("message", "not observed"), "finding": found}
+        words = found.get("message", "not observed").removeprefix(f"{machine['host']}: ")
+        return {**machine, "problem": words, "finding": found}
     return {
         **machine,
         "observed": True,

@@ -128,10 +128,15 @@ def default_inventory(folder: Path, environment: Mapping[str, str]) -> list[str]
 
     The file that `metal-gpu scan` writes counts only if nothing else is configured.
     """
-    if environment.get("ANSIBLE_INVENTORY") or not (folder / DEFAULT_INVENTORY).is_file():
-        return []
-    is_configured = _CONFIGURED.search(_config(folder, environment))
-    return [] if is_configured else [DEFAULT_INVENTORY]
+    is_there = (folder / DEFAULT_INVENTORY).is_file()
+    return [DEFAULT_INVENTORY] if is_there and not is_configured(folder, environment) else []
+
+
+def is_configured(folder: Path, environment: Mapping[str, str]) -> bool:
+    """Tell whether Ansible's configuration names an inventory."""
+    if environment.get("ANSIBLE_INVENTORY"):
+        return True
+    return _CONFIGURED.search(_config(folder, environment)) is not None
 
 
 def _config(folder: Path, environment: Mapping[str, str]) -> str:

@@ -9,7 +9,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding
+from ansible_collections.metal.gpu.plugins.module_utils.findings import (
+    NOTICE,
+    REFUSAL,
+    finding,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import (
     Node as Observed,
@@ -148,3 +152,26 @@ def summary(codes: Sequence[int]) -> str:
     parts = [f"{codes.count(exit_codes.OK)} of {len(codes)} hosts are well"]
     silent = codes.count(exit_codes.NOT_ASKED)
     return ", ".join([*parts, f"{silent} not examined"] if silent else parts)
+
+
+def next_commands(rows: Sequence[Row], options: str | None) -> str:
+    """Return which commands do what the report names; empty if it names nothing to do.
+
+    `options` lets a playbook take the same machines; None: no inventory has them.
+    """
+    seen = [row for row in rows if row["observed"]]
+    findings = [one for row in rows for one in row["findings"]]
+    stops = [one for row in seen for one in row["findings"] if one["severity"] == REFUSAL]
+    parts = []
+    if stops or any(row["steps"] for row in seen):
+        if options is None:
+            parts.append("`metal-gpu scan HOST --write inventory.yml` writes an inventory.")
+        parts.append(
+            f"`metal-gpu plan{options or ''}` shows in detail what would change, and "
+            f"`metal-gpu site{options or ''}` changes it."
+        )
+    if stops:
+        parts.append("Variables in a remedy belong in the inventory.")
+    if any("ansible-playbook metal.gpu." in one["remedy"] for one in findings):
+        parts.append("`metal-gpu NAME` runs `ansible-playbook metal.gpu.NAME`.")
+    return " ".join(parts)

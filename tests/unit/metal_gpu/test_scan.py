@@ -122,7 +122,7 @@ def test_each_machine_is_its_own_line_and_the_others_go_on() -> None:
     assert [(one["host"], one["problem"]) for one in machines] == [
         ("gpu-1", None),
         ("10.0.0.1", "not a Linux machine, but a network device of Cisco: SSH-2.0-Cisco-1.25"),
-        ("gpu-2", unknown["message"]),
+        ("gpu-2", "the node cannot be reached: the login failed"),
         ("gpu-3", "Connection refused"),
         ("win", "not a Linux machine, but Windows: SSH-2.0-OpenSSH_for_Windows_9.5"),
     ]
