@@ -263,14 +263,20 @@ def test_a_password_needs_a_terminal(tmp_path):
 
 
 def test_a_password_is_asked_for_once_and_handed_on(tmp_path):
-    small = Small(
-        tmp_path,
-        gpu_1={
-            "words": "{{ 'right' if ansible_become_password is defined or "
-            "lookup('ansible.builtin.pipe', 'true') == '' }}"
-        },
+    sudo = tmp_path / "sudo"
+    sudo.write_text(
+        "#!/bin/sh\n"
+        'while [ "$1" != -u ]; do [ "$1" != -p ] || { prompt=$2; shift; }; shift; done; shift 2\n'
+        'printf %s "$prompt" >&2; IFS= read -r given; [ "$given" = secret ] || exit 1\n'
+        'exec "$@"\n'
     )
-    child = small.on_terminal("-K", "--plain")
+    sudo.chmod(0o755)
+    small = Small(tmp_path, gpu_1={"ansible_become": True, "ansible_become_exe": str(sudo)})
+    child = small.on_terminal(
+        *("-K", "--plain"),
+        ANSIBLE_BECOME_ALLOW_SAME_USER="true",
+        ANSIBLE_AGNOSTIC_BECOME_PROMPT="false",
+    )
     child.expect("BECOME password: ")
     child.sendline("secret")
     text, code = ended(child)
