@@ -108,7 +108,9 @@ class Fleet:
         """
         for host, answer in parallel.each(self.hosts, self._observe, self._limit):
             if isinstance(answer, Exception):
-                answer = _failed(host, answer)
+                from metal_gpu import nodes
+
+                answer = nodes.failed(host, answer)
             yield answer
 
     def verify(
@@ -134,13 +136,3 @@ class Fleet:
                 return nodes.observe(host, session)
         except Unreachable as error:
             return nodes.Node(host, None, error.finding)
-
-
-def _failed(host: Host, error: Exception) -> Node:
-    """Return a node whose observation raised an error that nobody expected."""
-    from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-    from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
-    from metal_gpu import nodes
-
-    words = redact(f"{type(error).__name__}: {error}")
-    return nodes.Node(host, None, finding("OBSERVATION_FAILED", host.name, error=words))
