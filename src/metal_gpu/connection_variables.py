@@ -24,41 +24,42 @@ _FLAGS = {"-J": "proxyjump", "-p": "port", "-i": "identityfile", "-l": "user"}
 _ARGUMENTS = ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_args")
 
 
+class _Invalid(Exception):
+    """A variable has no valid value; the message names it."""
+
+
 def host(
     name: str,
     variables: Mapping[str, object],
     groups: Mapping[str, Sequence[str]] | None = None,
     hostvars: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Host:
-    """Return how to reach a host of an inventory. Raises ValueError, with the name of the host.
+    """Return how to reach a host of an inventory.
 
-    A host with a variable that only Ansible can render has an obstacle, and the others go on.
+    A host with a variable that only Ansible can render, or that has no valid value, has an
+    obstacle, and the others go on.
     """
     magic = {"groups": AsItIs(groups or {}), "hostvars": AsItIs(hostvars or {})}
     rendered = Variables({"inventory_hostname": name, **magic, **variables})
     try:
         return _host(name, variables, rendered)
-    except NotRendered as error:
+    except (NotRendered, _Invalid) as error:
         return Host(name, name, variables=variables, obstacle=str(error))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"the host {name}: {error}") from error
 
 
 def _host(name: str, variables: Mapping[str, object], rendered: Variables) -> Host:
     options: dict[str, str] = {}
     for argument in _ARGUMENTS:
-        options = {**_options(_text(rendered, argument)), **options}
-    port = _text(rendered, "ansible_port", "ansible_ssh_port")
-    become = _value(rendered, "ansible_become")
+        options = {**_options(argument, _text(rendered, argument)), **options}
     return Host(
         name,
         _text(rendered, "ansible_host", "ansible_ssh_host") or name,
-        port=int(port) if port else None,
+        port=_port(_text(rendered, "ansible_port", "ansible_ssh_port")),
         user=_text(rendered, "ansible_user", "ansible_ssh_user") or None,
         key_file=_text(rendered, "ansible_ssh_private_key_file", "ansible_private_key_file")
         or None,
         jump=options.pop("proxyjump", None),
-        become=True if become in (None, "") else boolean(become),
+        become=_become(_value(rendered, "ansible_become")),
         variables=variables,
         local=_text(rendered, "ansible_connection") in _LOCAL,
         options=options,
@@ -68,6 +69,23 @@ def _host(name: str, variables: Mapping[str, object], rendered: Variables) -> Ho
         become_password=_password(rendered, "ansible_become_password", "ansible_become_pass"),
         obstacle=_obstacle(rendered),
     )
+
+
+def _port(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise _Invalid(f"ansible_port is {text!r}, expected a number from 1 to 65535")
+    return int(text)
+
+
+def _become(value: object) -> bool:
+    if value in (None, ""):
+        return True
+    try:
+        return boolean(value)
+    except TypeError as error:
+        raise _Invalid(f"ansible_become is {value!r}, expected true or false") from error
 
 
 def _obstacle(rendered: Variables) -> str:
@@ -99,14 +117,18 @@ def _password(rendered: Variables, *names: str) -> str | None:
 def _text(rendered: Variables, *names: str) -> str:
     value = _value(rendered, *names)
     if _is_encrypted(value):
-        raise ValueError(f"{names[0]} is encrypted, and has to be readable")
+        raise _Invalid(f"{names[0]} is encrypted, and has to be readable")
     return "" if value is None else str(value)
 
 
-def _options(arguments: str) -> dict[str, str]:
+def _options(variable: str, arguments: str) -> dict[str, str]:
     """Return the options of a command line of ssh. Of two with the same name, the first counts."""
+    try:
+        words = shlex.split(arguments)
+    except ValueError as error:
+        raise _Invalid(f"{variable} is {arguments!r}: {error}") from error
     options: dict[str, str] = {}
-    for keyword, value in _pairs(shlex.split(arguments)):
+    for keyword, value in _pairs(words):
         options.setdefault(keyword, value)
     return options
 

@@ -59,6 +59,7 @@ class _Inventory:
     path: Path
     groups: dict[str, _Group] = field(default_factory=lambda: {"all": _Group()})
     hosts: dict[str, dict[str, object]] = field(default_factory=dict)
+    obstacles: dict[str, str] = field(default_factory=dict)  # of hosts: the others go on
 
 
 def load(path: Path) -> Content:
@@ -82,7 +83,7 @@ def load(path: Path) -> Content:
         name: _variables(inventory, groups, order, name, own)
         for name, own in inventory.hosts.items()
     }
-    return Content(variables, groups)
+    return Content(variables, groups, inventory.obstacles)
 
 
 def check_syntax(path: Path) -> None:
@@ -128,7 +129,10 @@ def _pairs(
         return
     if not isinstance(node, yaml.MappingNode):
         raise InventoryError(f"{_place(path, node)}: {what} is no mapping, expected NAME: ...")
-    loader.flatten_mapping(node)
+    try:
+        loader.flatten_mapping(node)
+    except yaml.constructor.ConstructorError as error:
+        raise InventoryError(f"{_place(path, node)}: {error.problem}") from error
     for key, value in node.value:
         yield str(_value(path, loader, key)), value
 
@@ -159,16 +163,18 @@ def _read_host(
     path = inventory.path
     with_port = _PORT.fullmatch(pattern)
     named = with_port[1] if with_port else pattern
-    variables = {
-        key: _value(path, loader, value)
-        for key, value in _pairs(path, loader, node, f"the host {pattern}")
-    }
-    if with_port:
-        variables.setdefault("ansible_port", int(with_port[2]))
     try:
         names = [*expand(named)]
     except ValueError as error:
         raise InventoryError(f"{_place(path, node)}: {error}") from error
+    variables: dict[str, object] = {}
+    for key, value in _pairs(path, loader, node, f"the host {pattern}"):
+        try:
+            variables[key] = _value(path, loader, value)
+        except InventoryError as error:
+            inventory.obstacles.update(dict.fromkeys(names, str(error)))
+    if with_port:
+        variables.setdefault("ansible_port", int(with_port[2]))
     for name in names:
         inventory.hosts.setdefault(name, {}).update(variables)
         group.hosts.append(name)
@@ -235,7 +241,10 @@ def _variables(
     for name in mine:
         merged.update(_beside(inventory.path, "group_vars", name))
     merged |= own
-    merged.update(_beside(inventory.path, "host_vars", host))
+    try:
+        merged.update(_beside(inventory.path, "host_vars", host))
+    except InventoryError as error:
+        inventory.obstacles[host] = str(error)
     return merged
 
 

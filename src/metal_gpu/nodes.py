@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding, is_sound
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import planning
@@ -156,6 +157,12 @@ def observe(host: Host, session: Session) -> Node:
     except ObservationFailed as error:
         failed = {"msg": str(error), "failures": error.failures}
         return Node(host, None, why_unobserved(host.name, failed))
+
+
+def failed(host: Host, error: Exception) -> Node:
+    """Return a node whose observation, or its judgement, raised an error that nobody expected."""
+    words = redact(f"{type(error).__name__}: {error}")
+    return Node(host, None, finding("OBSERVATION_FAILED", host.name, error=words))
 
 
 def _defaults() -> dict[str, object]:

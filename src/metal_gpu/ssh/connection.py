@@ -50,6 +50,8 @@ def _explained(host: Host) -> Iterator[None]:
     except socket.gaierror as error:
         words = error.strerror or error
         raise unreachable(host, f"the name cannot be resolved: {words}") from error
+    except UnicodeError as error:  # such as a label with more than 63 characters
+        raise unreachable(host, f"the name cannot be resolved: {error}") from error
     except TimeoutError as error:
         raise unreachable(host, str(error) or "no answer in time") from error
     except paramiko.ChannelException as error:

@@ -67,6 +67,8 @@ def resolve(host: Host, settings: Settings) -> Target:
         limit = _seconds(_text(found.get("connecttimeout"))) or settings.timeout_s
     except ValueError as error:
         raise ConfigInvalid(f"Port or ConnectTimeout of {host.address}: {error}") from error
+    if not 0 < port < 65536:
+        raise ConfigInvalid(f"Port of {host.address}: {port}, expected a number up to 65535")
     named = host.key_file or settings.key_file
     keys = [named] if named else _list(found.get("identityfile"))
     address = _text(found.get("hostname")) or host.address
@@ -98,15 +100,22 @@ def _known_hosts(
     if settings.known_hosts:
         return (settings.known_hosts,)
     home = Path.home() / ".ssh"
-    own, shared = (
-        [_path(one, tokens) for one in shlex.split(_text(found.get(keyword)))]
-        for keyword in ("userknownhostsfile", "globalknownhostsfile")
-    )
+    try:
+        own, shared = (
+            [_path(one, tokens) for one in shlex.split(_text(found.get(keyword)))]
+            for keyword in ("userknownhostsfile", "globalknownhostsfile")
+        )
+    except ValueError as error:
+        raise ConfigInvalid(f"UserKnownHostsFile or GlobalKnownHostsFile: {error}") from error
     return (*(own or (home / "known_hosts", home / "known_hosts2")), *(shared or _GLOBAL))
 
 
 def _path(text: str, tokens: Mapping[str, str]) -> Path:
-    return Path(_filled(text, tokens)).expanduser()
+    path = Path(_filled(text, tokens))
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ConfigInvalid(f"{path}: there is no such user") from error
 
 
 def _filled(text: str, tokens: Mapping[str, str]) -> str:

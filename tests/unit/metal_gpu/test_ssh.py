@@ -345,8 +345,9 @@ def test_closed_port_and_unknown_name():
         closed = listening.getsockname()[1]
     found = finding(Host("node", "127.0.0.1", closed), Settings())
     assert f"127.0.0.1 port {closed}: Connection refused" in found["message"]
-    found = finding(Host("node", "no-such-name.invalid"), Settings())
-    assert "the name cannot be resolved" in found["message"]
+    for name in ("no-such-name.invalid", f"{'a' * 64}.invalid"):
+        found = finding(Host("node", name), Settings())
+        assert "the name cannot be resolved" in found["message"]
 
 
 def test_obstacle_of_the_inventory():
