@@ -24,7 +24,8 @@ from metal_gpu.templates import Unsafe
 _ANSIBLE = "only Ansible reads this: run `pip install 'metal-gpu[ansible]'`"
 _SECTIONS = ("hosts", "vars", "children")
 _RANGE = re.compile(r"\[([0-9]+|[A-Za-z]):([0-9]+|[A-Za-z])(?::([0-9]+))?\]")
-_PORT = re.compile(r"([^\[\]:]+):([0-9]+)")
+# NAME:PORT, also with ranges in the name, and [IPV6]:PORT. An IPv6 address alone has no port.
+_PORTS = (re.compile(r"\[(.+)\]:([0-9]+)"), re.compile(r"((?:[^:\[\]]|\[[^\]]*\])+):([0-9]+)"))
 _EXTENSIONS = ("", ".yml", ".yaml", ".json")
 _ENCRYPTED = "$ANSIBLE_VAULT"
 _DEEPEST = 50  # groups in groups
@@ -161,8 +162,7 @@ def _read_host(
     inventory: _Inventory, group: _Group, loader: _Loader, pattern: str, node: yaml.Node
 ) -> None:
     path = inventory.path
-    with_port = _PORT.fullmatch(pattern)
-    named = with_port[1] if with_port else pattern
+    named, port = split_port(pattern)
     try:
         names = [*expand(named)]
     except ValueError as error:
@@ -173,11 +173,20 @@ def _read_host(
             variables[key] = _value(path, loader, value)
         except InventoryError as error:
             inventory.obstacles.update(dict.fromkeys(names, str(error)))
-    if with_port:
-        variables.setdefault("ansible_port", int(with_port[2]))
+    if port is not None:
+        variables.setdefault("ansible_port", port)
     for name in names:
         inventory.hosts.setdefault(name, {}).update(variables)
         group.hosts.append(name)
+
+
+def split_port(key: str) -> tuple[str, int | None]:
+    """Return the names that a key of `hosts` has, and its port."""
+    for form in _PORTS:
+        found = form.fullmatch(key)
+        if found:
+            return found[1], int(found[2])
+    return key, None
 
 
 def expand(pattern: str) -> Iterator[str]:
