@@ -19,9 +19,12 @@ from metal_gpu.templates import AsItIs, NotRendered, Variables
 _SSH = ("ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "")
 _LOCAL = ("local", "ansible.builtin.local")
 _SUDO = ("sudo", "ansible.builtin.sudo", "")
-# Options of ssh, as keywords of ssh_config(5).
-_FLAGS = {"-J": "proxyjump", "-p": "port", "-i": "identityfile", "-l": "user"}
-_ARGUMENTS = ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_args")
+# Options of ssh with a value: those of ssh(1) of OpenSSH 9.2, and -P of 9.4.
+_WITH_VALUE = "BbcDEeFIiJLlmOoPpQRSWw"
+# Those that count here, as keywords of ssh_config(5).
+_KEYWORDS = {"J": "proxyjump", "P": "tag", "p": "port", "i": "identityfile", "l": "user"}
+_FILE = "-F"  # no keyword
+_WAYS = ("proxyjump", "proxycommand")  # the first of both counts
 
 
 class _Invalid(Exception):
@@ -48,17 +51,15 @@ def host(
 
 
 def _host(name: str, variables: Mapping[str, object], rendered: Variables) -> Host:
-    options: dict[str, str] = {}
-    for argument in _ARGUMENTS:
-        options = {**_options(argument, _text(rendered, argument)), **options}
+    options = _merged(rendered)
     return Host(
         name,
         _text(rendered, "ansible_host", "ansible_ssh_host") or name,
-        port=_port(_text(rendered, "ansible_port", "ansible_ssh_port")),
-        user=_text(rendered, "ansible_user", "ansible_ssh_user") or None,
-        key_file=_text(rendered, "ansible_ssh_private_key_file", "ansible_private_key_file")
-        or None,
+        port=_port(options.pop("port", "")),
+        user=options.pop("user", None),
+        key_file=options.pop("identityfile", None),
         jump=options.pop("proxyjump", None),
+        config_file=options.pop(_FILE, None),
         become=_become(_value(rendered, "ansible_become")),
         variables=variables,
         local=_text(rendered, "ansible_connection") in _LOCAL,
@@ -121,27 +122,46 @@ def _text(rendered: Variables, *names: str) -> str:
     return "" if value is None else str(value)
 
 
-def _options(variable: str, arguments: str) -> dict[str, str]:
-    """Return the options of a command line of ssh. Of two with the same name, the first counts."""
-    try:
-        words = shlex.split(arguments)
-    except ValueError as error:
-        raise _Invalid(f"{variable} is {arguments!r}: {error}") from error
+def _merged(rendered: Variables) -> dict[str, str]:
+    """Return the options of ssh in the order of Ansible's command line: the first ones count."""
+    key = _text(rendered, "ansible_ssh_private_key_file", "ansible_private_key_file")
+    variables = (
+        ("port", _text(rendered, "ansible_port", "ansible_ssh_port")),
+        ("identityfile", key),
+        ("user", _text(rendered, "ansible_user", "ansible_ssh_user")),
+    )
     options: dict[str, str] = {}
-    for keyword, value in _pairs(words):
-        options.setdefault(keyword, value)
+    for keyword, value in (
+        *_options(rendered, "ansible_ssh_args"),
+        *variables,
+        *_options(rendered, "ansible_ssh_common_args"),
+        *_options(rendered, "ansible_ssh_extra_args"),
+    ):
+        is_later_way = keyword in _WAYS and any(way in options for way in _WAYS)
+        if value and not is_later_way:
+            options.setdefault(keyword, value)
     return options
 
 
-def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    left = iter(words)
+def _options(rendered: Variables, variable: str) -> Iterator[tuple[str, str]]:
+    """Yield the options of a command line of ssh. Short ones can be combined, such as -vJ HOST."""
+    arguments = _text(rendered, variable)
+    try:
+        left = iter(shlex.split(arguments))
+    except ValueError as error:
+        raise _Invalid(f"{variable} is {arguments!r}: {error}") from error
     for word in left:
-        flag, value = word[:2], word[2:]
-        if flag == "-o":
-            keyword, _sign, text = (
-                (value or next(left, "")).strip().replace("=", " ", 1).partition(" ")
-            )
-            if keyword:
-                yield keyword.lower(), text.strip()
-        elif flag in _FLAGS:
-            yield _FLAGS[flag], value or next(left, "")
+        if not word.startswith("-"):
+            continue
+        flags = word[1:]
+        place = next((number for number, flag in enumerate(flags) if flag in _WITH_VALUE), None)
+        if place is None:
+            continue
+        flag, value = flags[place], flags[place + 1 :] or next(left, "")
+        if flag == "o":
+            keyword, _sign, text = value.strip().replace("=", " ", 1).partition(" ")
+            yield keyword.lower(), text.strip()
+        elif flag == "F":
+            yield _FILE, value
+        elif flag in _KEYWORDS:
+            yield _KEYWORDS[flag], value

@@ -157,7 +157,21 @@ DOAS = "ansible_become_method is doas, and this program becomes root with sudo o
         ({"ansible_ssh_common_args": "-o ProxyJump=a@b:22 -C"}, {"jump": "a@b:22", "options": {}}),
         (
             {"ansible_ssh_common_args": "-J b", "ansible_ssh_extra_args": "-oPort=7"},
-            {"jump": "b", "options": {"port": "7"}},
+            {"jump": "b", "port": 7, "options": {}},
+        ),
+        ({"ansible_ssh_args": "-vJ b -4qp7"}, {"jump": "b", "port": 7}),
+        ({"ansible_ssh_args": "-tto User=me -Cl you"}, {"user": "me"}),
+        ({"ansible_ssh_args": "-e none -L 1:a:2 -p 3"}, {"port": 3, "options": {}}),
+        ({"ansible_ssh_common_args": "-F /my/config -P lab"}, {"config_file": "/my/config"}),
+        ({"ansible_ssh_common_args": "-vFnone -P lab"}, {"options": {"tag": "lab"}}),
+        (
+            {"ansible_ssh_args": "-p 1", "ansible_port": 2, "ansible_ssh_common_args": "-p 3"},
+            {"port": 1},
+        ),
+        ({"ansible_port": 2, "ansible_ssh_common_args": "-p 3"}, {"port": 2}),
+        (
+            {"ansible_ssh_common_args": "-o ProxyCommand=x -o ProxyJump=a"},
+            {"jump": None, "options": {"proxycommand": "x"}},
         ),
         (
             {"ansible_ssh_common_args": "-o UserKnownHostsFile=/k -o 'ProxyCommand nc %h %p'"},

@@ -60,6 +60,25 @@ def test_accepted_key_is_known_from_then_on(start, key, home):
     assert (home / ".ssh" / "known_hosts").stat().st_mode & 0o777 == 0o600
 
 
+def test_no_file_that_can_keep_an_accepted_key(start, key):
+    server = start(Machine(keys=[key]))
+    host = at(server, options={"userknownhostsfile": "none"})
+    assert finding(host, Settings(user="admin"))["code"] == "HOST_KEY_UNKNOWN"
+    found = finding(host, Settings(user="admin", accept_new_host_keys=True))
+    assert "UserKnownHostsFile is none" in found["message"]
+    assert server.machine.logins == []
+
+
+def test_configuration_of_the_host_is_that_of_its_jump_host(start, known, key, tmp_path):
+    """As for `ssh -F FILE -J HOST`."""
+    jump, server = start(Machine(keys=[key])), start(Machine(keys=[key]))
+    settings = known(jump, server)
+    (tmp_path / "own").write_text(f"Host gate\n HostName 127.0.0.1\n Port {jump.port}\n")
+    host = at(server, jump="admin@gate", config_file=str(tmp_path / "own"))
+    with connect(host, settings) as session:
+        assert session.run("echo in").stdout == b"in\n"
+
+
 def test_changed_key_is_refused_also_with_the_permission(start, known, key, tmp_path):
     server = start(Machine(keys=[key], password="secret"))
     settings = known(server, accept_new_host_keys=True, password="secret")
