@@ -14,7 +14,8 @@ from __future__ import annotations
 import copy
 import difflib
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,11 +25,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
     DocumentError,
     Malformed,
 )
-from metal_gpu import inventory_machines, inventory_yaml
+from metal_gpu import inventory_machines, inventory_yaml, replace_file
 from metal_gpu.inventory import InventoryError
 from metal_gpu.inventory_groups import Beside, Groups, HostVariables, NotAnInventory
 from metal_gpu.inventory_machines import AddressesOf, Wanted
-from metal_gpu.replace_file import replace
 
 GROUP = "gpu_nodes"
 _VAULT = "$ANSIBLE_VAULT;"
@@ -100,6 +100,8 @@ def prepare(path: Path, entries: Sequence[Entry], source: Path | None = None) ->
     The source is the file itself, unless another file is to have the result.
     """
     before = _read(source or path)
+    with _writing(path):
+        replace_file.check(path)
     if before is None:
         return Prepared(path, None, _new(path, entries), ())
     place = source or path
@@ -117,10 +119,16 @@ def save(prepared: Prepared) -> None:
         raise InventoryRefused(
             f"{prepared.path}: the file has changed since it was read. Run the scan again"
         )
+    with _writing(prepared.path):
+        replace_file.replace(prepared.path, prepared.after)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        replace(prepared.path, prepared.after)
+        yield
     except OSError as error:
-        raise InventoryRefused(f"cannot write {prepared.path}: {error.strerror}") from error
+        raise InventoryRefused(f"cannot write {path}: {error.strerror}") from error
 
 
 def _read(path: Path) -> str | None:
