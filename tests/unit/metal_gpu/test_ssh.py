@@ -279,6 +279,14 @@ class TestSudo:
         (tmp_path / "bin" / "sudo").write_text(f"#!/bin/sh\necho '{refusal}' >&2; exit 1\n")
         assert refusal in finding(self.root(machine), known(machine))["message"]
 
+    def test_sudo_that_wants_a_terminal(self, server, known, tmp_path):
+        machine = server(None)
+        words = "sudo: sorry, you must have a tty to run sudo"
+        (tmp_path / "bin" / "sudo").write_text(f"#!/bin/sh\necho '{words}' >&2; exit 1\n")
+        found = finding(self.root(machine), known(machine))
+        assert found["code"] == "SUDO_NEEDS_TERMINAL"
+        assert found["message"].endswith(words)
+
     def test_no_sudo(self, server, known, tmp_path):
         machine = server(None)
         (tmp_path / "bin" / "sudo").write_text("#!/no/such/program\n")
