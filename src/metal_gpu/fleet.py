@@ -106,12 +106,10 @@ class Fleet:
 
         Changes nothing on a machine, and keeps no node after it was yielded.
         """
-        for host, answer in parallel.each(self.hosts, self._observe, self._limit):
-            if isinstance(answer, Exception):
-                from metal_gpu import nodes
+        from metal_gpu.nodes import failed
 
-                answer = nodes.failed(host, answer)
-            yield answer
+        for host, answer in parallel.each(self.hosts, self._observe, self._limit):
+            yield failed(host, answer) if isinstance(answer, Exception) else answer
 
     def verify(
         self, kubeconfig: str | None = None, *, context: str | None = None, wait_s: int = 0

@@ -9,17 +9,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.findings import (
-    NOTICE,
-    REFUSAL,
-    finding,
-)
-from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, REFUSAL
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import (
     Node as Observed,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import name_clashes
-from metal_gpu.nodes import Node
+from metal_gpu.nodes import Node, failed
 from metal_gpu.terminal import exit_codes, output
 
 
@@ -63,9 +58,8 @@ def judged(node: Node) -> tuple[Node, Row]:
     try:
         return node, row(node)
     except Exception as error:
-        words = redact(f"{type(error).__name__}: {error}")
-        failed = Node(node.host, None, finding("OBSERVATION_FAILED", node.name, error=words))
-        return failed, row(failed)
+        unjudged = failed(node.host, error)
+        return unjudged, row(unjudged)
 
 
 def row(node: Node) -> Row:

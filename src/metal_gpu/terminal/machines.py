@@ -163,7 +163,7 @@ class _Inventory:
         self._path = path
         try:
             content = inventory.load(path)
-            self._hosts = {one.name: one for one in inventory.hosts(path, content)}
+            self._hosts = {one.name: one for one in inventory.hosts(content)}
         except inventory.InventoryError as error:
             raise LookupError(str(error)) from error
         self._groups = content.groups

@@ -80,6 +80,17 @@ def test_each_host_has_its_line_and_the_others_go_on(start, known, key, inventor
     ]
 
 
+def test_a_host_with_an_invalid_variable_does_not_end_the_others(start, known, key, inventory):
+    server = start(Machine(keys=[key]))
+    known(server)
+    path = inventory(good={"ansible_port": server.port}, odd={"ansible_port": "many"})
+    found = document(doctor("--inventory", path, "--json"))
+    assert found["exit_code"] == exit_codes.NOT_ASKED
+    good, odd = found["hosts"]
+    assert (good["observed"], odd["observed"]) == (True, False)
+    assert "ansible_port is 'many'" in odd["findings"][0]["message"]
+
+
 def test_two_names_of_one_node(start, known, key, inventory):
     server = start(Machine(keys=[key]))
     known(server)

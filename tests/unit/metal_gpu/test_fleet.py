@@ -130,6 +130,7 @@ def test_variable_that_is_encrypted_is_not_checked(raw):
     [
         (b"% Invalid input\n", b"", "NODE_NOT_OBSERVED", "% Invalid input"),
         (b"", b"No space left on device\n", "NODE_NOT_OBSERVED", "No space left"),
+        (b"This account is currently not available.\n", b"", "LOGIN_SHELL_MISSING", "no shell"),
         (
             f'{node_program.BEGIN}\n{{"python": null}}\n{node_program.END}'.encode(),
             b"",

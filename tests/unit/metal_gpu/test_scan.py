@@ -130,6 +130,25 @@ def test_each_machine_is_its_own_line_and_the_others_go_on() -> None:
     assert sorted(one["host"] for one in seen) == sorted(one["host"] for one in machines)
 
 
+def test_a_target_that_cannot_be_used_has_its_finding() -> None:
+    """Also an address of a network, because nobody knows whether a machine is there."""
+    (machine,) = find([_reached("10.0.0.2", State.NOT_ASKED, member=True)], _observer())
+    assert machine["finding"] is not None
+    assert machine["finding"]["code"] == "NODE_UNREACHABLE"
+    assert machine["problem"] == machine["finding"]["message"]
+    assert machine["problem"].endswith("the node cannot be reached: Connection refused")
+
+
+def test_an_observation_of_an_unexpected_form_does_not_end_the_others() -> None:
+    odd = {**_observation("virgin"), "pci": None}
+    odd_one, good = find(
+        [_reached("gpu-1"), _reached("gpu-2")],
+        _observer(gpu_1=odd, gpu_2=_observation("virgin")),
+    )
+    assert (odd_one["finding"] or {})["code"] == "OBSERVATION_FAILED"
+    assert good["observed"]
+
+
 def test_addresses_of_a_network_behind_a_jump_host_may_not_exist() -> None:
     nobody = finding("NODE_UNREACHABLE", "10.0.0.2", error="no route")
     login = {"machine": "10.0.0.3", "user": "root", "login": "root@10.0.0.3", "error": "no key"}

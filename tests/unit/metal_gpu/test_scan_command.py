@@ -165,6 +165,16 @@ def test_unusable_configuration_of_ssh(home: Path, capsys: pytest.CaptureFixture
     assert "soon" in capsys.readouterr().err
 
 
+def test_a_target_that_the_configuration_of_ssh_has_no_valid_port_for(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / ".ssh" / "config").write_text("Host gpu-1\n Port many\n")
+    assert _code("gpu-1", "127.0.0.1:1") == exit_codes.NOT_ASKED
+    said = capsys.readouterr().err
+    assert "gpu-1: the node cannot be reached: the configuration of ssh cannot be used" in said
+    assert "127.0.0.1: Connection refused" in said
+
+
 def test_unusable_targets(capsys: pytest.CaptureFixture[str]) -> None:
     assert _code("gpu-[x]", "10.0.0.5/24") == exit_codes.USAGE
     assert len(capsys.readouterr().err.splitlines()) == 2
