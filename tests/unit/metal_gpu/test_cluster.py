@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`kubectl metal_gpu` as its own process, against an API server on the loopback."""
+"""`kubectl metal_gpu` against an API server on the loopback; where it matters, as a process."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import threading
 
 import pytest
+from typer.testing import CliRunner
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_settings
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import parse_node
@@ -74,13 +75,16 @@ def cluster():
 def kubectl(cluster, tmp_path):
     """Run the plugin with a kubeconfig of the cluster."""
     kubeconfig = cluster.kubeconfig(tmp_path / "kubeconfig")
+    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in handled}
 
     def run(*arguments):
-        return command.run(
-            *arguments, "--kubeconfig", str(kubeconfig), module="metal_gpu.terminal.kubectl"
-        )
+        words = [*arguments, "--kubeconfig", str(kubeconfig)]
+        return CliRunner().invoke(cluster_command.app, words, catch_exceptions=False)
 
-    return run
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def answer(cluster, message, code=0):
@@ -97,12 +101,12 @@ def answer(cluster, message, code=0):
 
 def json_of(kubectl, *arguments):
     found = kubectl(*arguments, "--json")
-    return found.returncode, command.parsed("cluster", found.stdout)
+    return found.exit_code, command.parsed("cluster", found.stdout)
 
 
 def test_show_starts_no_pods_and_lists_nodes_with_gpus(cluster, kubectl):
     found = kubectl("show")
-    assert found.returncode == 0, found.stdout + found.stderr
+    assert found.exit_code == 0, found.stdout + found.stderr
     lines = [line.split() for line in found.stdout.splitlines()]
     assert ["gpu-1", "Tesla-P100", "yes", "2", "2", "2", "-", "ok"] in lines
     assert "control-1" not in found.stdout
@@ -198,7 +202,7 @@ def test_a_cluster_without_a_device_plugin(cluster, kubectl):
     cluster.take("daemonsets", "nvidia-device-plugin", "kube-system")
     cluster.put("nodes", node("gpu-1", None, labels={"nvidia.com/gpu.present": "true"}))
     found = kubectl("show")
-    assert found.returncode == 1
+    assert found.exit_code == 1
     assert "DEVICE_PLUGIN_MISSING" in found.stdout
     assert "The cluster has no device plugin for GPUs." in found.stdout
 
@@ -212,7 +216,7 @@ def test_a_node_that_is_not_there(kubectl):
 def test_a_cluster_without_gpus_is_not_well(cluster, kubectl):
     cluster.take("nodes", "gpu-1")
     found = kubectl("verify")
-    assert found.returncode == 1
+    assert found.exit_code == 1
     assert "No node of the cluster has GPUs" in found.stdout
 
 
@@ -227,7 +231,7 @@ def test_without_the_permission_for_pods_the_rest_is_told_and_nothing_is_proven(
     assert any("no pods prove the GPUs" in note for note in document["notes"])
     assert any("the DaemonSets could not be read" in note for note in document["notes"])
     assert cluster.made("create", "pods") == []
-    assert kubectl("show").returncode == 0
+    assert kubectl("show").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -236,7 +240,7 @@ def test_without_the_permission_for_pods_the_rest_is_told_and_nothing_is_proven(
 def test_verify_that_cannot_run_pods_is_not_quiet(request_, cluster, kubectl):
     cluster.refusals[request_] = Refusal(403, "out of order")
     found = kubectl("verify", "--quiet")
-    assert found.returncode == 3
+    assert found.exit_code == 3
     assert "CLUSTER_UNUSABLE" in found.stdout
     assert "gpu-1" in found.stdout
 
@@ -282,7 +286,7 @@ def test_quiet_prints_nothing_if_all_is_well(cluster, kubectl):
 def test_no_answer_ends_with_3(cluster, kubectl):
     cluster.refusals["list", "nodes"] = Refusal(403, 'nodes is forbidden: User "eve" cannot list')
     found = kubectl("show")
-    assert (found.returncode, "CLUSTER_" in found.stdout) == (3, True)
+    assert (found.exit_code, "CLUSTER_" in found.stdout) == (3, True)
     code, document = json_of(kubectl, "show")
     assert (code, document["findings"][0]["severity"]) == (3, "refusal")
 
