@@ -93,6 +93,10 @@ LOGIN_REFUSED (refusal): {machine} does not let {user} log in: {error}
 Remedy: try `ssh {login}`; if the key is not there, run `ssh-copy-id {login}`; with `metal-gpu`,
   `--identity` names a key and `--ask-pass` asks for a password
 
+LOGIN_SHELL_MISSING (refusal): the user of the login has no shell that runs commands: {error}
+Remedy: give the user a shell, as root on the node: `usermod --shell /bin/bash USER`; or log in as
+  another user
+
 PYTHON_MISSING (refusal): the node has {found}, expected Python 3.9 or newer
 Remedy: install it on the node: `apt-get install python3` on Debian and Ubuntu, `dnf install
   python3.11` on Red Hat's systems; one that is not in the PATH is named by
@@ -118,6 +122,10 @@ Remedy: fix these errors; to continue without the hosts, remove them from the gr
 SUDO_REFUSED (refusal): the inventory's user cannot become root: {error}
 Remedy: let the user run sudo without a password, or pass the password with `--ask-become-pass` or
   ansible_become_password; test it with `ansible {host} -b -m ansible.builtin.command -a id`
+
+SUDO_NEEDS_TERMINAL (refusal): sudo on the node needs a terminal, and a run has none: {error}
+Remedy: run `visudo` on the node, and remove `requiretty`, or add the line `Defaults:USER
+  !requiretty` with the inventory's user; test it with `ssh {host} sudo id`
 
 BECOME_REFUSED (refusal): the inventory's user cannot become root with {method}: {error}
 Remedy: pass {whose} password with `--ask-become-pass` or ansible_become_password, or configure

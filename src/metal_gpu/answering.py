@@ -45,6 +45,7 @@ class State(StrEnum):
     SILENT = "silent"
     UNRESOLVED = "unresolved"
     UNREACHABLE = "unreachable"
+    NOT_ASKED = "not asked"  # the configuration of ssh for the target cannot be used
 
 
 class Answer(NamedTuple):

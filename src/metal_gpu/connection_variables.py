@@ -19,9 +19,16 @@ from metal_gpu.templates import AsItIs, NotRendered, Variables
 _SSH = ("ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "")
 _LOCAL = ("local", "ansible.builtin.local")
 _SUDO = ("sudo", "ansible.builtin.sudo", "")
-# Options of ssh, as keywords of ssh_config(5).
-_FLAGS = {"-J": "proxyjump", "-p": "port", "-i": "identityfile", "-l": "user"}
-_ARGUMENTS = ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_args")
+# Options of ssh with a value: those of ssh(1) of OpenSSH 9.2, and -P of 9.4.
+_WITH_VALUE = "BbcDEeFIiJLlmOoPpQRSWw"
+# Those that count here, as keywords of ssh_config(5).
+_KEYWORDS = {"J": "proxyjump", "P": "tag", "p": "port", "i": "identityfile", "l": "user"}
+_FILE = "-F"  # no keyword
+_WAYS = ("proxyjump", "proxycommand")  # the first of both counts
+
+
+class _Invalid(Exception):
+    """A variable has no valid value; the message names it."""
 
 
 def host(
@@ -30,35 +37,30 @@ def host(
     groups: Mapping[str, Sequence[str]] | None = None,
     hostvars: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Host:
-    """Return how to reach a host of an inventory. Raises ValueError, with the name of the host.
+    """Return how to reach a host of an inventory.
 
-    A host with a variable that only Ansible can render has an obstacle, and the others go on.
+    A host with a variable that only Ansible can render, or that has no valid value, has an
+    obstacle, and the others go on.
     """
     magic = {"groups": AsItIs(groups or {}), "hostvars": AsItIs(hostvars or {})}
     rendered = Variables({"inventory_hostname": name, **magic, **variables})
     try:
         return _host(name, variables, rendered)
-    except NotRendered as error:
+    except (NotRendered, _Invalid) as error:
         return Host(name, name, variables=variables, obstacle=str(error))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"the host {name}: {error}") from error
 
 
 def _host(name: str, variables: Mapping[str, object], rendered: Variables) -> Host:
-    options: dict[str, str] = {}
-    for argument in _ARGUMENTS:
-        options = {**_options(_text(rendered, argument)), **options}
-    port = _text(rendered, "ansible_port", "ansible_ssh_port")
-    become = _value(rendered, "ansible_become")
+    options = _merged(rendered)
     return Host(
         name,
         _text(rendered, "ansible_host", "ansible_ssh_host") or name,
-        port=int(port) if port else None,
-        user=_text(rendered, "ansible_user", "ansible_ssh_user") or None,
-        key_file=_text(rendered, "ansible_ssh_private_key_file", "ansible_private_key_file")
-        or None,
+        port=_port(options.pop("port", "")),
+        user=options.pop("user", None),
+        key_file=options.pop("identityfile", None),
         jump=options.pop("proxyjump", None),
-        become=True if become in (None, "") else boolean(become),
+        config_file=options.pop(_FILE, None),
+        become=_become(_value(rendered, "ansible_become")),
         variables=variables,
         local=_text(rendered, "ansible_connection") in _LOCAL,
         options=options,
@@ -68,6 +70,23 @@ def _host(name: str, variables: Mapping[str, object], rendered: Variables) -> Ho
         become_password=_password(rendered, "ansible_become_password", "ansible_become_pass"),
         obstacle=_obstacle(rendered),
     )
+
+
+def _port(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise _Invalid(f"ansible_port is {text!r}, expected a number from 1 to 65535")
+    return int(text)
+
+
+def _become(value: object) -> bool:
+    if value in (None, ""):
+        return True
+    try:
+        return boolean(value)
+    except TypeError as error:
+        raise _Invalid(f"ansible_become is {value!r}, expected true or false") from error
 
 
 def _obstacle(rendered: Variables) -> str:
@@ -99,27 +118,50 @@ def _password(rendered: Variables, *names: str) -> str | None:
 def _text(rendered: Variables, *names: str) -> str:
     value = _value(rendered, *names)
     if _is_encrypted(value):
-        raise ValueError(f"{names[0]} is encrypted, and has to be readable")
+        raise _Invalid(f"{names[0]} is encrypted, and has to be readable")
     return "" if value is None else str(value)
 
 
-def _options(arguments: str) -> dict[str, str]:
-    """Return the options of a command line of ssh. Of two with the same name, the first counts."""
+def _merged(rendered: Variables) -> dict[str, str]:
+    """Return the options of ssh in the order of Ansible's command line: the first ones count."""
+    key = _text(rendered, "ansible_ssh_private_key_file", "ansible_private_key_file")
+    variables = (
+        ("port", _text(rendered, "ansible_port", "ansible_ssh_port")),
+        ("identityfile", key),
+        ("user", _text(rendered, "ansible_user", "ansible_ssh_user")),
+    )
     options: dict[str, str] = {}
-    for keyword, value in _pairs(shlex.split(arguments)):
-        options.setdefault(keyword, value)
+    for keyword, value in (
+        *_options(rendered, "ansible_ssh_args"),
+        *variables,
+        *_options(rendered, "ansible_ssh_common_args"),
+        *_options(rendered, "ansible_ssh_extra_args"),
+    ):
+        is_later_way = keyword in _WAYS and any(way in options for way in _WAYS)
+        if value and not is_later_way:
+            options.setdefault(keyword, value)
     return options
 
 
-def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    left = iter(words)
+def _options(rendered: Variables, variable: str) -> Iterator[tuple[str, str]]:
+    """Yield the options of a command line of ssh. Short ones can be combined, such as -vJ HOST."""
+    arguments = _text(rendered, variable)
+    try:
+        left = iter(shlex.split(arguments))
+    except ValueError as error:
+        raise _Invalid(f"{variable} is {arguments!r}: {error}") from error
     for word in left:
-        flag, value = word[:2], word[2:]
-        if flag == "-o":
-            keyword, _sign, text = (
-                (value or next(left, "")).strip().replace("=", " ", 1).partition(" ")
-            )
-            if keyword:
-                yield keyword.lower(), text.strip()
-        elif flag in _FLAGS:
-            yield _FLAGS[flag], value or next(left, "")
+        if not word.startswith("-"):
+            continue
+        flags = word[1:]
+        place = next((number for number, flag in enumerate(flags) if flag in _WITH_VALUE), None)
+        if place is None:
+            continue
+        flag, value = flags[place], flags[place + 1 :] or next(left, "")
+        if flag == "o":
+            keyword, _sign, text = value.strip().replace("=", " ", 1).partition(" ")
+            yield keyword.lower(), text.strip()
+        elif flag == "F":
+            yield _FILE, value
+        elif flag in _KEYWORDS:
+            yield _KEYWORDS[flag], value

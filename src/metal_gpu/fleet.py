@@ -106,10 +106,10 @@ class Fleet:
 
         Changes nothing on a machine, and keeps no node after it was yielded.
         """
+        from metal_gpu.nodes import failed
+
         for host, answer in parallel.each(self.hosts, self._observe, self._limit):
-            if isinstance(answer, Exception):
-                answer = _failed(host, answer)
-            yield answer
+            yield failed(host, answer) if isinstance(answer, Exception) else answer
 
     def verify(
         self, kubeconfig: str | None = None, *, context: str | None = None, wait_s: int = 0
@@ -134,13 +134,3 @@ class Fleet:
                 return nodes.observe(host, session)
         except Unreachable as error:
             return nodes.Node(host, None, error.finding)
-
-
-def _failed(host: Host, error: Exception) -> Node:
-    """Return a node whose observation raised an error that nobody expected."""
-    from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-    from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
-    from metal_gpu import nodes
-
-    words = redact(f"{type(error).__name__}: {error}")
-    return nodes.Node(host, None, finding("OBSERVATION_FAILED", host.name, error=words))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
@@ -29,7 +29,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.output import Outpu
 
 # All branches since 390 have these as well; in MiB, degrees Celsius, W and percent.
 MORE = ("utilization.gpu", "memory.used", "temperature.gpu", "power.draw", "power.limit")
-TIMEOUT_S = 15
 _MARK = "@@metal-gpu@@"
 _LOG_BYTES = 128 * 1024
 _QUERY = (
@@ -42,7 +41,7 @@ SCRIPT = f"""\
 mark() {{ printf '\\n%s %s %s\\n' '{_MARK}' "$1" "$2"; }}
 mark begin 0
 if command -v nvidia-smi >/dev/null 2>&1; then
-  timeout -k 1 {TIMEOUT_S} {shlex.join(_QUERY)} 2>&1
+  timeout -k 1 {nvidia_smi.TIMEOUT_S} {shlex.join(_QUERY)} 2>&1
   mark smi $?
 else
   mark smi missing
@@ -73,6 +72,22 @@ class Xid(TypedDict):
     meaning: str
 
 
+class Sxid(TypedDict):
+    """A fatal error of an NVSwitch in the kernel log, since the driver was loaded."""
+
+    number: int
+    count: int
+    line: str  # the words of the driver
+
+
+class Switch(TypedDict):
+    """An NVSwitch with fatal errors."""
+
+    address: str
+    sxids: list[Sxid]  # the newest first
+    code: str  # of the finding
+
+
 class Holder(TypedDict):
     """A pod that has a GPU, according to the kubelet's checkpoint."""
 
@@ -94,6 +109,7 @@ class Gpu(TypedDict):
     power_w: float | None
     power_limit_w: float | None
     error: str | None
+    code: str | None  # of the finding that `metal-gpu doctor` has about it
     xids: list[Xid]
     pods: list[Holder]
 
@@ -102,7 +118,9 @@ class Use(NamedTuple):
     """The GPUs of a machine, and why there may be more."""
 
     gpus: list[Gpu]
-    error: str | None
+    error: str | None = None
+    code: str | None = None  # of the finding that the error is
+    switches: tuple[Switch, ...] = ()
 
 
 def parse(stdout: str) -> Use:
@@ -120,13 +138,26 @@ def parse(stdout: str) -> Use:
     devices = kubelet_devices.parse_checkpoint(checkpoint.strip())
     holders = _holders(devices) if devices else {}
     gpus = [_gpu(device, more, by_address, holders) for device in answer.devices]
+    failure = answer.failure
+    if failure and any(gpu["error"] for gpu in gpus):  # it is that of the GPU
+        failure = None
     named = {gpu["address"] for gpu in gpus}
     gpus += [
         _silent(address, found) for address, found in by_address.items() if address not in named
     ]
-    failure = answer.failure
-    error = failure["message"] if failure and not any(gpu["error"] for gpu in gpus) else None
-    return Use(gpus, error)
+    switches = tuple(map(_switch, kernel_events.fatal_of_switches(events).items()))
+    if failure is None:
+        return Use(gpus, switches=switches)
+    return Use(gpus, failure["message"], _failure_code(failure, answer.devices), switches)
+
+
+def _failure_code(
+    failure: nvidia_smi.Failure, devices: Sequence[nvidia_smi.NvmlDevice]
+) -> str | None:
+    """Return the finding that a failure is. Without a driver, nothing shows if there is a GPU."""
+    if failure["code"] == "not_installed":
+        return None
+    return "NVML_TROUBLE" if devices else "NVML_UNAVAILABLE"
 
 
 def _parts(stdout: str) -> dict[str, tuple[str, str]]:
@@ -179,6 +210,7 @@ def _gpu(
         "power_w": power,
         "power_limit_w": limit,
         "error": device.error,
+        "code": "GPU_FAULTY" if device.error else _log_code(found),
         "xids": found,
         "pods": [{"uid": uid, "pod": None} for uid in holders.get(device.uuid or "", [])],
     }
@@ -186,8 +218,16 @@ def _gpu(
 
 def _silent(address: str, found: list[Xid]) -> Gpu:
     """Return a GPU that only the kernel log names."""
-    device = nvidia_smi.NvmlDevice(pci_address=address, error="nvidia-smi does not list it")
-    return _gpu(device, {}, {address: found}, {})
+    gpu = _gpu(nvidia_smi.NvmlDevice(pci_address=address), {}, {address: found}, {})
+    return {**gpu, "error": "nvidia-smi does not list it"}
+
+
+def _log_code(found: Sequence[Xid]) -> str | None:
+    """Return the finding that the errors in the kernel log are; programs make mistakes as well."""
+    tiers = {one["tier"] for one in found}
+    if tiers.intersection(BROKEN):
+        return "GPU_ERROR_LOGGED"
+    return "XID_UNKNOWN" if xids.UNKNOWN in tiers else None
 
 
 def _number(cell: str) -> float | None:
@@ -207,6 +247,14 @@ def _xid(event: kernel_events.Event) -> Xid:
         "tier": kernel_events.tier(event),
         "meaning": kernel_events.meaning(event).meaning,
     }
+
+
+def _switch(found: tuple[str, Sequence[kernel_events.Event]]) -> Switch:
+    address, events = found
+    errors: list[Sxid] = [
+        {"number": one["number"] or 0, "count": one["count"], "line": one["line"]} for one in events
+    ]
+    return {"address": address, "sxids": errors, "code": "NVSWITCH_ERROR_LOGGED"}
 
 
 def _rank(found: Xid) -> int:

@@ -25,6 +25,7 @@ class Host:
     local: bool = False  # this machine, without SSH
     # As -o of ssh: keywords of ssh_config(5) in lower case, with precedence over ~/.ssh/config.
     options: Mapping[str, str] = field(default_factory=dict)
+    config_file: str | None = None  # as -F of ssh, instead of ~/.ssh/config; "none" for no file
     password: str | None = field(default=None, repr=False)
     become_password: str | None = field(default=None, repr=False)
     obstacle: str = ""  # why this program cannot reach the host, such as another ansible_connection

@@ -14,7 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,29 +32,33 @@ class Content(NamedTuple):
 
     variables: Mapping[str, Mapping[str, object]]  # of each host, in the order of the file
     groups: Mapping[str, tuple[str, ...]]  # the hosts of each group, also those of its children
+    obstacles: Mapping[str, str] = {}  # of hosts whose own variables cannot be read
 
 
 def read(path: str | Path, group: str | None = None) -> list[Host]:
     """Return the hosts of an inventory, or of one group of it, in its order.
 
-    Raises InventoryError.
+    A host whose own variables cannot be used has an obstacle. Raises InventoryError.
     """
-    from metal_gpu import connection_variables
-
     content = load(Path(path))
     if group is not None and group not in content.groups:
         known = ", ".join(sorted(content.groups)) or "none"
         raise InventoryError(f"{path} has no group {group}; its groups: {known}")
-    names = content.variables if group is None else content.groups[group]
-    try:
-        return [
-            connection_variables.host(
-                name, content.variables[name], content.groups, content.variables
-            )
-            for name in names
-        ]
-    except ValueError as error:
-        raise InventoryError(f"{path}: {error}") from error
+    return hosts(content, None if group is None else content.groups[group])
+
+
+def hosts(content: Content, names: Iterable[str] | None = None) -> list[Host]:
+    """Return the hosts of an inventory that is loaded: all, or those that are named."""
+    return [_host(content, name) for name in (content.variables if names is None else names)]
+
+
+def _host(content: Content, name: str) -> Host:
+    from metal_gpu import connection_variables
+
+    variables = content.variables[name]
+    if name in content.obstacles:
+        return Host(name, name, variables=variables, obstacle=content.obstacles[name])
+    return connection_variables.host(name, variables, content.groups, content.variables)
 
 
 def load(path: Path) -> Content:

@@ -4,7 +4,8 @@
 """Write the machines of a scan into a YAML inventory for Ansible.
 
 A new file has only them. An existing one is merged: its text is edited by position, so comments,
-order and values stay. What it already says of a machine wins, and a difference is a collision.
+order and values stay. What it already says of a machine wins, and a difference is a collision. A
+machine that may be there under another name is a collision as well, and is not written.
 Only `prepare` and `save` do I/O, and only `save` changes anything.
 """
 
@@ -13,7 +14,8 @@ from __future__ import annotations
 import copy
 import difflib
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,16 +25,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
     DocumentError,
     Malformed,
 )
-from metal_gpu import inventory_yaml
+from metal_gpu import inventory_machines, inventory_yaml, replace_file
 from metal_gpu.inventory import InventoryError
-from metal_gpu.inventory_groups import Groups, NotAnInventory
-from metal_gpu.replace_file import replace
-
-CountBeside = Callable[[str, Sequence[str]], object]
+from metal_gpu.inventory_groups import Beside, Groups, HostVariables, NotAnInventory
+from metal_gpu.inventory_machines import AddressesOf, Wanted
 
 GROUP = "gpu_nodes"
 _VAULT = "$ANSIBLE_VAULT;"
-_SSH_PORT = 22
 # What the hosts of a new file may have in common.
 _SHARED = ("ansible_user", "ansible_ssh_private_key_file", "ansible_ssh_common_args")
 _HEAD = """\
@@ -59,10 +58,11 @@ class Entry(NamedTuple):
     gpu_count: int
     groups: tuple[str, ...]  # one for each model
     variables: Mapping[str, object]  # of its connection, besides the address
+    hostname: str = ""  # that the machine calls itself
 
     @property
-    def port(self) -> object:
-        return self.variables.get("ansible_port", _SSH_PORT)
+    def port(self) -> str:
+        return str(self.variables.get("ansible_port", inventory_machines.SSH_PORT))
 
 
 class Prepared(NamedTuple):
@@ -100,11 +100,13 @@ def prepare(path: Path, entries: Sequence[Entry], source: Path | None = None) ->
     The source is the file itself, unless another file is to have the result.
     """
     before = _read(source or path)
+    with _writing(path):
+        replace_file.check(path)
     if before is None:
         return Prepared(path, None, _new(path, entries), ())
     place = source or path
     after, collisions = merge(
-        str(place), before, entries, lambda *host: _count_beside(place, *host)
+        str(place), before, entries, _beside(place), inventory_machines.addresses_of
     )
     return Prepared(path, None if source else before, after, tuple(collisions))
 
@@ -117,10 +119,16 @@ def save(prepared: Prepared) -> None:
         raise InventoryRefused(
             f"{prepared.path}: the file has changed since it was read. Run the scan again"
         )
+    with _writing(prepared.path):
+        replace_file.replace(prepared.path, prepared.after)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        replace(prepared.path, prepared.after)
+        yield
     except OSError as error:
-        raise InventoryRefused(f"cannot write {prepared.path}: {error.strerror}") from error
+        raise InventoryRefused(f"cannot write {path}: {error.strerror}") from error
 
 
 def _read(path: Path) -> str | None:
@@ -188,23 +196,30 @@ def _address(entry: Entry) -> dict[str, object]:
     return {} if entry.address == entry.name else {"ansible_host": entry.address}
 
 
-def _count_beside(path: Path, host: str, groups: Sequence[str]) -> object:
-    """Return the number of GPUs that group_vars or host_vars declare; None: they do not."""
-    try:
-        return inventory_yaml.beside(path, "gpu_count", host, groups)
-    except InventoryError as error:
-        raise InventoryRefused(str(error)) from error
+def _beside(path: Path) -> Beside:
+    """Return what tells the variables that group_vars or host_vars declare."""
+    if not any((path.parent / folder).is_dir() for folder in ("group_vars", "host_vars")):
+        return lambda _variable, _host, _groups: None
+
+    def read(variable: str, host: str, groups: Sequence[str]) -> object:
+        try:
+            return inventory_yaml.beside(path, variable, host, groups)
+        except InventoryError as error:
+            raise InventoryRefused(str(error)) from error
+
+    return read
 
 
 def merge(
     name: str,
     text: str,
     entries: Sequence[Entry],
-    count_beside: CountBeside = lambda _host, _groups: None,
+    beside: Beside = lambda _variable, _host, _groups: None,
+    addresses_of: AddressesOf = lambda _names: {},
 ) -> tuple[str, list[str]]:
     """Return the text of an inventory with the machines added, and what differs.
 
-    `count_beside` tells the gpu_count that other files have for a host in these groups.
+    `beside` tells the variables that other files have, and `addresses_of` looks up names.
 
     Raises InventoryRefused, with file and line.
     """
@@ -219,8 +234,18 @@ def merge(
     content = copy.deepcopy(reading.content)
     collisions: list[str] = []
     try:
-        for entry in entries:
-            _add(content, entry, collisions, count_beside)
+        groups = Groups(content)
+        hosts = [
+            inventory_machines.known(one, HostVariables(groups, one, beside))
+            for one in groups.hosts()
+        ]
+        machines = [Wanted(one.name, one.address, one.port, one.hostname) for one in entries]
+        matches = inventory_machines.match(hosts, machines, addresses_of)
+        for entry, match in zip(entries, matches, strict=True):
+            if match.doubt:
+                collisions.append(match.doubt)
+            else:
+                _add(content, entry, match.host, collisions, beside)
         if content == reading.content:
             return text, collisions
         return documents.render(text, "yaml", content), collisions
@@ -231,20 +256,23 @@ def merge(
 
 
 def _add(
-    content: dict[str, object], entry: Entry, collisions: list[str], count_beside: CountBeside
+    content: dict[str, object],
+    entry: Entry,
+    known_as: str | None,
+    collisions: list[str],
+    beside: Beside,
 ) -> None:
-    """Add a machine to the content of an inventory."""
+    """Add a machine to the content of an inventory, or what is new about it."""
     groups = Groups(content)
-    name, is_known = _find(groups, entry, collisions)
+    name = known_as or entry.name
     base = _base(groups)
     place = next(iter(groups.places(name, GROUP)), None)
     if place is None:
-        place = (*(groups.path(GROUP) or (*base, GROUP)), "hosts", name)
-    new = {} if is_known else {**_address(entry), **entry.variables}
+        place = (*(groups.path(GROUP) or (*base, GROUP)), "hosts", groups.key(name))
+    new = {} if known_as else {**_address(entry), **entry.variables}
     mine = groups.of_host(name)
-    declared = groups.variables(name).get("gpu_count")
-    if declared is None:
-        declared = count_beside(name, list(dict.fromkeys(["all", GROUP, *mine, *entry.groups])))
+    variables = HostVariables(groups, name, beside, (GROUP, *entry.groups))
+    declared = variables.get("gpu_count")
     if declared is None:
         new["gpu_count"] = entry.gpu_count
     elif str(declared) != str(entry.gpu_count):
@@ -257,27 +285,8 @@ def _add(
         table.update({key: value for key, value in new.items() if key not in table})
     for group in entry.groups:
         if group not in mine:
-            _table_at(content, (*(groups.path(group) or (*base, group)), "hosts", name))
-
-
-def _find(groups: Groups, entry: Entry, collisions: list[str]) -> tuple[str, bool]:
-    """Return the name of a machine in the inventory, and whether it is there."""
-    for host in groups.hosts():
-        variables = groups.variables(host)
-        address = variables.get("ansible_host", variables.get("ansible_ssh_host", host))
-        port = variables.get("ansible_port", _SSH_PORT)
-        if address == entry.address and str(port) == str(entry.port):
-            return host, True
-    if entry.name not in groups.hosts():
-        return entry.name, False
-    there = groups.variables(entry.name).get("ansible_host")
-    if there is None or entry.name == entry.address:
-        return entry.name, True
-    collisions.append(
-        f"the name {entry.name} collides: the inventory has it for {there}, and "
-        f"{entry.address} has this host name; it is added as {entry.address}"
-    )
-    return entry.address, entry.address in groups.hosts()
+            path = groups.path(group) or (*base, group)
+            _table_at(content, (*path, "hosts", groups.key(name)))
 
 
 def _base(groups: Groups) -> tuple[str, ...]:

@@ -11,14 +11,16 @@ Source: https://docs.ansible.com/ansible/latest/collections/ansible/builtin/yaml
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from metal_gpu.inventory_yaml import expand
+from metal_gpu.inventory_yaml import expand, split_port
 
 _SECTIONS = ("hosts", "children", "vars")
 Path = tuple[str, ...]
 Table = Mapping[str, object]
+# Returns what files beside the inventory have for a variable, a host and groups; None: nothing.
+Beside = Callable[[str, str, Sequence[str]], object]
 
 
 class NotAnInventory(ValueError):
@@ -30,8 +32,9 @@ class Definition(NamedTuple):
 
     path: Path
     name: str
-    hosts: Mapping[str, Table]  # as they are written: a range such as gpu-[1:4] is one
-    names: Mapping[str, list[str]]  # of each host, with the ones above that it is in
+    hosts: Mapping[str, Table]  # by their keys, such as gpu-1, gpu-1:2222 or gpu-[1:4]
+    names: Mapping[str, list[str]]  # of each host, with the keys above that it is in
+    ranges: frozenset[str]  # the keys above that have several hosts
     children: tuple[str, ...]
     variables: Table
 
@@ -66,13 +69,26 @@ class Groups:
         return result
 
     def places(self, host: str, group: str | None = None) -> list[Path]:
-        """Return where a host is written, in any group or in one and those in it."""
+        """Return where a host has a key of its own, in any group or in one and those in it."""
         groups = None if group is None else self.below(group)
         return [
-            (*one.path, "hosts", host)
+            (*one.path, "hosts", key)
             for one in self.definitions
-            if host in one.hosts and (groups is None or one.name in groups)
+            if groups is None or one.name in groups
+            for key in one.names.get(host, ())
+            if key not in one.ranges
         ]
+
+    def key(self, host: str) -> str:
+        """Return how a host is written in another group.
+
+        Ansible takes the port of the first key that it reads, so each key must have it.
+        """
+        keys = [key for one in self.definitions for key in one.names.get(host, ())]
+        port = next((port for key in keys if (port := split_port(key)[1]) is not None), None)
+        if port is None:
+            return host
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def of_host(self, host: str) -> list[str]:
         """Return the groups that a host is in, itself or by a range, also those around them."""
@@ -82,16 +98,23 @@ class Groups:
             if any(host in inner.names for inner in self._inside(name))
         ]
 
-    def variables(self, host: str) -> dict[str, object]:
-        """Return the variables of a host; its own come before those of its groups."""
-        own: dict[str, object] = {}
-        inherited: dict[str, object] = {}
+    def own(self, host: str) -> dict[str, object]:
+        """Return the variables at a host."""
+        found: dict[str, object] = {}
         for one in self.definitions:
-            for pattern in one.names.get(host, ()):
-                own.update(one.hosts[pattern])
+            for key in one.names.get(host, ()):
+                port = split_port(key)[1]
+                found = {**({} if port is None else {"ansible_port": port}), **found}
+                found.update(one.hosts[key])
+        return found
+
+    def inherited(self, host: str) -> dict[str, object]:
+        """Return the variables of a host's groups. Its own come before them."""
+        found: dict[str, object] = {}
+        for one in self.definitions:
             if any(host in inner.names for inner in self._inside(one.name)):
-                inherited.update(one.variables)
-        return {**inherited, **own}
+                found.update(one.variables)
+        return found
 
     def _inside(self, name: str) -> list[Definition]:
         groups = self.below(name)
@@ -103,16 +126,47 @@ class Groups:
         return list(dict.fromkeys(host for one in self.definitions for host in one.names))
 
 
-def _names(patterns: Iterable[str]) -> dict[str, list[str]]:
-    """Return the hosts of patterns, each with the patterns that it is in."""
-    found: dict[str, list[str]] = {}
-    for pattern in patterns:
+class HostVariables(Mapping[str, object]):
+    """The variables of a host in Ansible's order of precedence, also of files beside the inventory.
+
+    Source: ansible-core 2.21, "Variable precedence" of its documentation
+    """
+
+    def __init__(
+        self, groups: Groups, host: str, beside: Beside, more_groups: Sequence[str] = ()
+    ) -> None:
+        """`more_groups` are groups that the host is to be in."""
+        self._host, self._beside = host, beside
+        self._own = {"inventory_hostname": host, **groups.own(host)}
+        self._inherited = groups.inherited(host)
+        self._groups = list(dict.fromkeys([*groups.of_host(host), *more_groups]))
+
+    def __getitem__(self, name: str) -> object:
+        value = self._beside(name, self._host, ())
+        if value is None:
+            value = self._own.get(name)
+        if value is None:
+            value = self._beside(name, self._host, self._groups)
+        if value is None:
+            value = self._inherited[name]
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        yield from {**self._inherited, **self._own}
+
+    def __len__(self) -> int:
+        return len({**self._inherited, **self._own})
+
+
+def _names(keys: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the hosts of each key."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key in keys:
+        named = split_port(key)[0]
         try:
-            names = [*expand(pattern)]
+            found[key] = tuple(expand(named))
         except ValueError:  # no range, such as an IPv6 address in brackets
-            names = [pattern]
-        for name in names:
-            found.setdefault(name, []).append(pattern)
+            found[key] = (named,)
     return found
 
 
@@ -125,14 +179,22 @@ def _definitions(groups: Table, path: Path) -> Iterator[Definition]:
             raise NotAnInventory(
                 f"{'.'.join(here)} has {unknown[0]!r}; a group has only hosts, children and vars"
             )
-        hosts = _table(table.get("hosts"), (*here, "hosts"))
+        written = _table(table.get("hosts"), (*here, "hosts"))
         children = _table(table.get("children"), (*here, "children"))
-        tables = {str(host): _table(of, (*here, "hosts", str(host))) for host, of in hosts.items()}
+        tables = {
+            str(host): _table(of, (*here, "hosts", str(host))) for host, of in written.items()
+        }
+        hosts = _names(tables)
+        names: dict[str, list[str]] = {}
+        for key, several in hosts.items():
+            for one in several:
+                names.setdefault(one, []).append(key)
         yield Definition(
             here,
             str(name),
             tables,
-            _names(tables),
+            names,
+            frozenset(key for key, several in hosts.items() if len(several) > 1),
             tuple(map(str, children)),
             _table(table.get("vars"), (*here, "vars")),
         )

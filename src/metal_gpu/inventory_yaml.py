@@ -24,7 +24,8 @@ from metal_gpu.templates import Unsafe
 _ANSIBLE = "only Ansible reads this: run `pip install 'metal-gpu[ansible]'`"
 _SECTIONS = ("hosts", "vars", "children")
 _RANGE = re.compile(r"\[([0-9]+|[A-Za-z]):([0-9]+|[A-Za-z])(?::([0-9]+))?\]")
-_PORT = re.compile(r"([^\[\]:]+):([0-9]+)")
+# NAME:PORT, also with ranges in the name, and [IPV6]:PORT. An IPv6 address alone has no port.
+_PORTS = (re.compile(r"\[(.+)\]:([0-9]+)"), re.compile(r"((?:[^:\[\]]|\[[^\]]*\])+):([0-9]+)"))
 _EXTENSIONS = ("", ".yml", ".yaml", ".json")
 _ENCRYPTED = "$ANSIBLE_VAULT"
 _DEEPEST = 50  # groups in groups
@@ -59,6 +60,7 @@ class _Inventory:
     path: Path
     groups: dict[str, _Group] = field(default_factory=lambda: {"all": _Group()})
     hosts: dict[str, dict[str, object]] = field(default_factory=dict)
+    obstacles: dict[str, str] = field(default_factory=dict)  # of hosts: the others go on
 
 
 def load(path: Path) -> Content:
@@ -82,7 +84,7 @@ def load(path: Path) -> Content:
         name: _variables(inventory, groups, order, name, own)
         for name, own in inventory.hosts.items()
     }
-    return Content(variables, groups)
+    return Content(variables, groups, inventory.obstacles)
 
 
 def check_syntax(path: Path) -> None:
@@ -128,7 +130,10 @@ def _pairs(
         return
     if not isinstance(node, yaml.MappingNode):
         raise InventoryError(f"{_place(path, node)}: {what} is no mapping, expected NAME: ...")
-    loader.flatten_mapping(node)
+    try:
+        loader.flatten_mapping(node)
+    except yaml.constructor.ConstructorError as error:
+        raise InventoryError(f"{_place(path, node)}: {error.problem}") from error
     for key, value in node.value:
         yield str(_value(path, loader, key)), value
 
@@ -157,21 +162,31 @@ def _read_host(
     inventory: _Inventory, group: _Group, loader: _Loader, pattern: str, node: yaml.Node
 ) -> None:
     path = inventory.path
-    with_port = _PORT.fullmatch(pattern)
-    named = with_port[1] if with_port else pattern
-    variables = {
-        key: _value(path, loader, value)
-        for key, value in _pairs(path, loader, node, f"the host {pattern}")
-    }
-    if with_port:
-        variables.setdefault("ansible_port", int(with_port[2]))
+    named, port = split_port(pattern)
     try:
         names = [*expand(named)]
     except ValueError as error:
         raise InventoryError(f"{_place(path, node)}: {error}") from error
+    variables: dict[str, object] = {}
+    for key, value in _pairs(path, loader, node, f"the host {pattern}"):
+        try:
+            variables[key] = _value(path, loader, value)
+        except InventoryError as error:
+            inventory.obstacles.update(dict.fromkeys(names, str(error)))
+    if port is not None:
+        variables.setdefault("ansible_port", port)
     for name in names:
         inventory.hosts.setdefault(name, {}).update(variables)
         group.hosts.append(name)
+
+
+def split_port(key: str) -> tuple[str, int | None]:
+    """Return the names that a key of `hosts` has, and its port."""
+    for form in _PORTS:
+        found = form.fullmatch(key)
+        if found:
+            return found[1], int(found[2])
+    return key, None
 
 
 def expand(pattern: str) -> Iterator[str]:
@@ -235,7 +250,10 @@ def _variables(
     for name in mine:
         merged.update(_beside(inventory.path, "group_vars", name))
     merged |= own
-    merged.update(_beside(inventory.path, "host_vars", host))
+    try:
+        merged.update(_beside(inventory.path, "host_vars", host))
+    except InventoryError as error:
+        inventory.obstacles[host] = str(error)
     return merged
 
 

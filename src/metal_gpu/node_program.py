@@ -109,7 +109,9 @@ def text(packages: tuple[str, ...], repositories: tuple[str, ...]) -> bytes:
 def command(interpreter: str | None = None) -> str:
     """Return the command for `sh` that runs the program with the first Python that can.
 
-    Where none can, an older one runs the head of the program, which says so.
+    Where none can, an older one runs the head of the program, which says so. No Python imports
+    modules of the user or of the directory, or follows variables such as PYTHONHOME: -I is for
+    that. Python 2 does not know it, and has -E and -s; what it imports comes from /.
     """
     newest = ["python3", *(f"python3.{minor}" for minor in _MINORS)]
     named = [] if interpreter is None else [interpreter]
@@ -117,10 +119,10 @@ def command(interpreter: str | None = None) -> str:
     lines = [
         f"for python in {shlex.join([*named, *newest])}; do",
         'if command -v "$python" >/dev/null 2>&1 &&',
-        f'"$python" -c {shlex.quote(check)} </dev/null >/dev/null 2>&1;',
+        f'"$python" -I -c {shlex.quote(check)} </dev/null >/dev/null 2>&1;',
         'then exec "$python" -I -B -; fi; done;',
         f"for python in {shlex.join([*named, *_OLDER])}; do",
-        'if command -v "$python" >/dev/null 2>&1; then exec "$python" -; fi; done;',
+        'if command -v "$python" >/dev/null 2>&1; then cd /; exec "$python" -E -s -; fi; done;',
         # Read the program, so that its sender does not find a closed connection.
         "cat >/dev/null;",
         f"echo {BEGIN}; echo '{{\"python\": null}}'; echo {END}",

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding, is_sound
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import planning
@@ -34,6 +36,9 @@ from metal_gpu.templates import Variables
 
 Finding = Mapping[str, str]
 _INTERPRETER = "ansible_python_interpreter"
+_STATED = ("gpu_count", "gpu_expected")
+# Whose variables metal.gpu.site checks.
+_CHECKED = (*planning.SITE, "device_plugin", "verify")
 
 
 class PlannedStep(NamedTuple):
@@ -89,9 +94,11 @@ class Node:
     def _plan(self, desired: Mapping[str, object]) -> Plan:
         if self.observed is None:
             return Plan({}, [self.unobserved] if self.unobserved else [], [])
-        available = {**_defaults(), **self.host.variables, **desired}
+        own = {**self.host.variables, **desired}
+        available = {**_defaults(), **own}
         rendered = Variables(available)
         shared, problems = _shared(self.name, rendered)
+        invalid = variables.refuse_invalid(self.name, _rendered(rendered, own), _CHECKED)
         plans: dict[str, PlanResult] = {}
         wrong: list[dict[str, str]] = []
         if not problems:
@@ -103,6 +110,7 @@ class Node:
                 self.name, self.observed, planning.SITE, values, shared, {}
             )
         refusals = [
+            *invalid.values(),
             *problems,
             *wrong,
             *(one for plan in plans.values() for one in plan["refusals"]),
@@ -113,7 +121,16 @@ class Node:
     @cached_property
     def declared(self) -> int | None:
         """The number of GPUs that the inventory declares."""
-        return variables.gpu_count(self.name, self.host.variables.get("gpu_count"))[0]
+        return variables.gpu_count(self.name, self.stated["gpu_count"])[0]
+
+    @cached_property
+    def stated(self) -> Mapping[str, object]:
+        """What the inventory says about the GPUs of the host: gpu_count and gpu_expected.
+
+        None: nothing, or the plan refuses it.
+        """
+        own = Variables({**_defaults(), **self.host.variables})
+        return {**dict.fromkeys(_STATED), **_rendered(own, _STATED)}
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -158,8 +175,31 @@ def observe(host: Host, session: Session) -> Node:
         return Node(host, None, why_unobserved(host.name, failed))
 
 
+def failed(host: Host, error: Exception) -> Node:
+    """Return a node whose observation or judgement raised an error that nobody expected."""
+    words = redact(f"{type(error).__name__}: {error}")
+    return Node(host, None, finding("OBSERVATION_FAILED", host.name, error=words))
+
+
+@cache
 def _defaults() -> dict[str, object]:
     return {name: plain(value) for name, value in variables.load_defaults().items()}
+
+
+def _rendered(available: Variables, names: Iterable[str]) -> dict[str, object]:
+    """Return the variables of this collection among these, less those that cannot be rendered."""
+    values: dict[str, object] = {}
+    for name in variables.load_options().keys() & {*names} & available.values.keys():
+        with suppress(Exception):  # a template may raise anything; the plan reports it
+            values[name] = available[name]
+    return {name: value for name, value in values.items() if not _is_encrypted(value)}
+
+
+def _is_encrypted(value: object) -> bool:
+    """Tell whether a value, or a part of it, is encrypted. ansible-inventory has a mapping then."""
+    if isinstance(value, Mapping):
+        return "__ansible_vault" in value or any(map(_is_encrypted, value.values()))
+    return isinstance(value, list) and any(map(_is_encrypted, value))
 
 
 def _shared(host: str, rendered: Variables) -> tuple[dict[str, object], list[Finding]]:

@@ -29,8 +29,7 @@ def each(
     does not grow with the number of things. If the caller stops early, no new work begins.
     """
     waiting, lock, stop = iter(things), Lock(), Event()
-    # One more message than a worker can have: it must never wait when nobody takes results.
-    done: Queue[tuple[Thing, Result | Exception] | BaseException | None] = Queue(limit)
+    done: Queue[tuple[Thing, Result | Exception] | BaseException | None] = Queue(max(limit, 1))
 
     def worker() -> None:
         try:
@@ -48,7 +47,8 @@ def each(
         except BaseException as error:  # of the iterator: the caller gets it
             done.put(error)
         else:
-            done.put(None)
+            if not stop.is_set():
+                done.put(None)
 
     running = max(limit, 1)
     for _number in range(running):
@@ -64,3 +64,6 @@ def each(
                 yield message
     finally:
         stop.set()
+        # From now on, a worker has one message at most. There is room for all, so that none waits.
+        while not done.empty():
+            done.get_nowait()

@@ -4,7 +4,8 @@
 """Reach the targets of a scan: by the words of the command, and as ~/.ssh/config says.
 
 A target behind a jump host is not asked whether it has an SSH server, because only the jump host
-can connect to it: it counts as one that has.
+can connect to it: it counts as one that has. One that ~/.ssh/config has no valid values for is not
+asked either.
 """
 
 from __future__ import annotations
@@ -37,20 +38,31 @@ def reach(
 ) -> list[Reached]:
     """Ask the targets whether they have an SSH server; the order is that of the targets.
 
-    Raises metal_gpu.ssh.targets.ConfigInvalid.
+    Raises metal_gpu.ssh.targets.ConfigInvalid if the configuration fits no target.
     """
-    from metal_gpu.ssh.targets import resolve
+    from metal_gpu.ssh.targets import ConfigInvalid, resolve
 
     hosts = _hosts(targets)
     found: dict[int, Answer] = {}
     direct: list[tuple[int, Target]] = []
+    refusals: list[ConfigInvalid] = []
     for number, (target, host) in enumerate(zip(targets, hosts, strict=True)):
-        way = resolve(host, settings)
-        if way.jumps or way.proxy_command:
-            found[number] = Answer(target, way.port, State.SSH)
-            heard(found[number])
+        try:
+            way = resolve(host, settings)
+        except ConfigInvalid as error:
+            refusals.append(error)
+            words = f"the configuration of ssh cannot be used: {error}"
+            port = target.port or answering.PORT
+            found[number] = Answer(target, port, State.NOT_ASKED, error=words)
         else:
-            direct.append((number, target._replace(host=way.address, port=way.port)))
+            if way.jumps or way.proxy_command:
+                found[number] = Answer(target, way.port, State.SSH)
+            else:
+                direct.append((number, target._replace(host=way.address, port=way.port)))
+    if refusals and len(refusals) == len(targets):
+        raise refusals[0]
+    for answer in found.values():
+        heard(answer)
     answers = answering.ask(
         [target for _number, target in direct], rate=rate, timeout_s=timeout_s, heard=heard
     )

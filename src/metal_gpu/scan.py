@@ -19,6 +19,7 @@ from metal_gpu.answering import Answer, State
 from metal_gpu.banners import other_system
 from metal_gpu.hosts import Host
 from metal_gpu.reach import Reached, reach
+from metal_gpu.ssh.sessions import unreachable
 from metal_gpu.ssh.settings import Settings
 from metal_gpu.targets import Target, is_address
 
@@ -87,7 +88,7 @@ def scan(
     `metal_gpu.targets.parse` makes the targets. `step` starts a stage of so many parts, and
     returns what is called after each part.
 
-    Raises metal_gpu.ssh.targets.ConfigInvalid.
+    Raises metal_gpu.ssh.targets.ConfigInvalid if the configuration of ssh fits no target.
     """
     from metal_gpu.fleet import Fleet
 
@@ -117,7 +118,7 @@ def find(
     machines: dict[int, Machine] = {}
     asked: dict[str, tuple[int, Reached]] = {}
     for number, one in enumerate(reached):
-        if one.answer.target.is_member and one.answer.state is not State.SSH:
+        if one.answer.target.is_member and one.answer.state not in (State.SSH, State.NOT_ASKED):
             continue
         machines[number] = _unknown(one.host, one.answer)
         if machines[number]["problem"] is None:
@@ -126,7 +127,7 @@ def find(
             seen(machines[number])
     for node in observe([one.host for _number, one in asked.values()]):
         number, one = asked[node.name]
-        machine = _described(machines[number], node)
+        machine = _judged(machines[number], node)
         if _is_nobody(machine, one.answer):
             del machines[number]
         else:
@@ -144,6 +145,7 @@ def _is_nobody(machine: Machine, answer: Answer) -> bool:
 def _unknown(host: Host, answer: Answer) -> Machine:
     """Return a machine before it is observed, with the reason if it will not be."""
     problem = answer.error
+    refused = unreachable(host, problem).finding if answer.state is State.NOT_ASKED else None
     if answer.identification:
         what = other_system(answer.identification)
         problem = f"not a Linux machine, but {what}: {answer.identification}" if what else None
@@ -163,9 +165,22 @@ def _unknown(host: Host, answer: Answer) -> Machine:
         "engine": None,
         "kubelet": None,
         "node": None,
-        "problem": problem,
-        "finding": None,
+        "problem": refused["message"] if refused else problem,
+        "finding": refused,
     }
+
+
+def _judged(machine: Machine, node: Node) -> Machine:
+    """Return a machine with what its node says.
+
+    What a broken machine answers can have a form that nobody expected. The others go on.
+    """
+    from metal_gpu.nodes import failed
+
+    try:
+        return _described(machine, node)
+    except Exception as error:
+        return _described(machine, failed(node.host, error))
 
 
 def _described(machine: Machine, node: Node) -> Machine:
@@ -173,7 +188,8 @@ def _described(machine: Machine, node: Node) -> Machine:
     observed = node.observed
     if observed is None:
         found = dict(node.unobserved or {})
-        return {**machine, "problem": found.get("message", "not observed"), "finding": found}
+        words = found.get("message", "not observed").removeprefix(f"{machine['host']}: ")
+        return {**machine, "problem": words, "finding": found}
     return {
         **machine,
         "observed": True,

@@ -55,6 +55,7 @@ class Target(NamedTuple):
     user: str | None
     place: str  # where it is named: "argument 2", or "hosts.txt, line 3"
     is_member: bool = False  # it is only an address of a network, and may not exist
+    is_of_many: bool = False  # it is only of a network or a range, and may be somebody else's
 
 
 class _Word(NamedTuple):
@@ -70,6 +71,7 @@ class _Parsed(NamedTuple):
     port: int | None
     user: str | None
     is_member: bool
+    is_of_many: bool
 
 
 class _Problem(ValueError):
@@ -101,8 +103,8 @@ def parse(words: Sequence[str], limit: int = LIMIT) -> list[Target]:
             continue
         free -= parsed.size
         for host in parsed.hosts():
-            target = Target(host, parsed.port, parsed.user, word.place, parsed.is_member)
-            _add(targets, target, problems)
+            kind = (parsed.is_member, parsed.is_of_many)
+            _add(targets, Target(host, parsed.port, parsed.user, word.place, *kind), problems)
     if problems:
         raise TargetsInvalid(problems)
     return list(targets.values())
@@ -130,8 +132,11 @@ def _add(
             f"user {known.user} in {known.place}. Name it once"
         )
     elif known is not target:
-        user, is_member = known.user or target.user, known.is_member and target.is_member
-        targets[key] = known._replace(user=user, is_member=is_member)
+        targets[key] = known._replace(
+            user=known.user or target.user,
+            is_member=known.is_member and target.is_member,
+            is_of_many=known.is_of_many and target.is_of_many,
+        )
 
 
 def _words(arguments: Sequence[str], problems: list[str]) -> Iterator[_Word]:
@@ -206,7 +211,7 @@ def _addresses(text: str, port: int | None, user: str | None) -> _Parsed:
             address = str(ipaddress.ip_address(text))
         except ValueError as error:
             raise _Problem(f"{text} is neither an address nor a name") from error
-        return _Parsed(1, lambda: (address,), port, user, is_member=False)
+        return _Parsed(1, lambda: (address,), port, user, is_member=False, is_of_many=False)
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError as error:
@@ -219,7 +224,8 @@ def _addresses(text: str, port: int | None, user: str | None) -> _Parsed:
     # The first address of a network is no machine's, and of IPv4 neither is the last one.
     is_small = network.max_prefixlen - network.prefixlen < 2
     count = network.num_addresses - (0 if is_small else 2 if network.version == 4 else 1)
-    return _Parsed(count, lambda: map(str, network.hosts()), port, user, is_member=True)
+    hosts = network.hosts
+    return _Parsed(count, lambda: map(str, hosts()), port, user, is_member=True, is_of_many=True)
 
 
 def _names(text: str, port: int | None, user: str | None) -> _Parsed:
@@ -243,7 +249,8 @@ def _names(text: str, port: int | None, user: str | None) -> _Parsed:
     def hosts() -> Iterable[str]:
         return map(host, itertools.product(*(one.texts() for one in ranges)))
 
-    return _Parsed(math.prod(map(len, ranges)), hosts, port, user, is_member=False)
+    count = math.prod(map(len, ranges))
+    return _Parsed(count, hosts, port, user, is_member=False, is_of_many=bool(ranges))
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,10 @@ class Variables:
 
     def __getitem__(self, name: str) -> object:
         """Return the value of a variable. Raises NotRendered, and KeyError."""
+        value = self.values[name]
         try:
-            return self._render(self.values[name], 0)
-        except TemplateError as error:
+            return self._render(value, 0)
+        except Exception as error:  # a template may raise anything
             message = f"the variable {name} cannot be rendered without Ansible: {error}"
             raise NotRendered(message) from error
 

@@ -15,23 +15,26 @@ from queue import SimpleQueue
 from threading import Condition, Thread
 from typing import TypedDict
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi
 from metal_gpu import gpu_use, parallel
-from metal_gpu.gpu_use import Gpu, Use
+from metal_gpu.gpu_use import Gpu, Switch, Use
 from metal_gpu.hosts import Host
 from metal_gpu.ssh.settings import Session, Settings, Unreachable
 
 Connect = Callable[[Host, Settings], Session]
-_RUN_S = gpu_use.TIMEOUT_S + 10.0
+_RUN_S = nvidia_smi.TIMEOUT_S + 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 15.0, 300.0
 
 
 class Machine(TypedDict):
-    """A host and its GPUs."""
+    """A host, its GPUs, and those of its NVSwitches that have fatal errors."""
 
     host: str
     error: str | None  # why there are no GPUs, or not all
+    code: str | None  # of the finding that the error is
     answered: bool
     gpus: list[Gpu]
+    switches: list[Switch]
 
 
 class _Watched:
@@ -44,12 +47,7 @@ class _Watched:
         self._session: Session | None = None
         self._pause_s = _FIRST_PAUSE_S
         self._not_before = 0.0
-        self.nothing: Machine = {
-            "host": host.name,
-            "error": "no answer yet",
-            "answered": False,
-            "gpus": [],
-        }
+        self.nothing = _silent(host, "no answer yet")
         self._last = self.nothing
 
     def ask(self) -> Machine:
@@ -58,14 +56,28 @@ class _Watched:
             return self._last
         try:
             use = self._use()
-        except (Unreachable, gpu_use.Unreadable) as error:
-            self.close()
-            self._not_before = time.monotonic() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
-            self._last = {**self.nothing, "error": str(error)}
-            return self._last
+        except Unreachable as error:
+            words = str(error).removeprefix(f"{self.host.name}: ")
+            return self._later(words, error.finding["code"])
+        except gpu_use.Unreadable as error:
+            return self._later(str(error), "NODE_NOT_OBSERVED")
         self._pause_s = _FIRST_PAUSE_S
-        return {"host": self.host.name, "error": use.error, "answered": True, "gpus": use.gpus}
+        return {
+            "host": self.host.name,
+            "error": use.error,
+            "code": use.code,
+            "answered": True,
+            "gpus": use.gpus,
+            "switches": [*use.switches],
+        }
+
+    def _later(self, words: str, code: str) -> Machine:
+        """Return why the host does not answer, and do not ask it for a while."""
+        self.close()
+        self._not_before = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        self._last = _silent(self.host, words, code)
+        return self._last
 
     def _use(self) -> Use:
         if self._session is None:
@@ -78,6 +90,17 @@ class _Watched:
         session, self._session = self._session, None
         if session is not None:
             session.__exit__(None, None, None)
+
+
+def _silent(host: Host, error: str, code: str | None = None) -> Machine:
+    return {
+        "host": host.name,
+        "error": error,
+        "code": code,
+        "answered": False,
+        "gpus": [],
+        "switches": [],
+    }
 
 
 class Top:
@@ -138,8 +161,7 @@ class Top:
             try:
                 answer = one.ask()
             except Exception as error:  # one that nobody expected must not end the view
-                words = f"{type(error).__name__}: {error}"
-                answer = {"host": one.host.name, "error": words, "answered": False, "gpus": []}
+                answer = _silent(one.host, f"{type(error).__name__}: {error}")
             with self._changed:
                 self._answers[one] = answer
                 self._busy.discard(one)
@@ -172,6 +194,22 @@ def needs_somebody(gpu: Gpu) -> bool:
     return bool(gpu["error"]) or any(one["tier"] in gpu_use.BROKEN for one in gpu["xids"])
 
 
+def is_failing(machine: Machine) -> bool:
+    """Tell whether a machine that answers needs somebody."""
+    is_faulty = any(map(needs_somebody, machine["gpus"]))
+    return bool(machine["error"] or machine["switches"] or is_faulty)
+
+
+def codes(machines: Sequence[Machine]) -> list[str]:
+    """Return the findings that the readings are, each once, in the order of the machines."""
+    found: dict[str | None, None] = {}
+    for machine in machines:
+        found[machine["code"]] = None
+        found |= dict.fromkeys(one["code"] for one in machine["switches"])
+        found |= dict.fromkeys(one["code"] for one in sorted(machine["gpus"], key=rank))
+    return [code for code in found if code]
+
+
 def rank(gpu: Gpu) -> tuple[int, int, int]:
     """Return the place of a GPU among those of its machine: what needs attention is first."""
     index = 10_000 if gpu["index"] is None else gpu["index"]
@@ -184,7 +222,7 @@ def attention(machine: Machine) -> tuple[int, int]:
     """Return the place of a machine: silent ones, failing ones, then the busiest."""
     if not machine["answered"]:
         return 0, 0
-    if machine["error"] or any(map(needs_somebody, machine["gpus"])):
+    if is_failing(machine):
         return 1, 0
     if any(gpu["xids"] for gpu in machine["gpus"]):
         return 2, 0

@@ -13,7 +13,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import Verd
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import name_clashes
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet
 from metal_gpu.cluster import capacity
-from metal_gpu.nodes import Node
+from metal_gpu.nodes import Node, failed
 
 
 def judge(
@@ -46,12 +46,19 @@ def judge(
 
 
 def _host(node: Node) -> fleet.Host:
-    """Return a node as the verdicts know it, as if metal.gpu.plan had observed it."""
-    plan = node.plan()
+    """Return a node as the verdicts know it, as if metal.gpu.plan had observed it.
+
+    What a broken machine answers can have a form that nobody expected. The others go on.
+    """
+    try:
+        plan = node.plan()
+    except Exception as error:
+        node = failed(node.host, error)
+        plan = node.plan()
     planned = {
         "node": node.observed,
-        "declared": node.host.variables.get("gpu_count"),
-        "expected": node.host.variables.get("gpu_expected"),
+        "declared": node.stated["gpu_count"],
+        "expected": node.stated["gpu_expected"],
         "refusals": list(plan.refusals),
         "plans": dict(plan.roles),
     }

@@ -53,6 +53,7 @@ def test_text_has_a_line_for_each_host_and_remedies(laboratory, command, tmp_pat
     assert "gpu-9: not examined" in result.out
     assert "NODE_UNREACHABLE" in result.out
     assert "remedy: " in result.out
+    assert f"`metal-gpu site --inventory {inventory}` changes it" in result.err
     assert "\x1b[" not in result.out
 
 

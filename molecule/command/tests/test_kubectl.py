@@ -76,6 +76,7 @@ def test_someone_who_may_only_read_nodes(laboratory: Any, plugin: Any, tmp_path:
         laboratory.kubectl("delete", "clusterrolebinding,clusterrole", "reader")
         laboratory.kubectl("delete", "serviceaccount", "reader")
     document = json.loads(done.stdout)
+    assert (done.returncode, document["findings"][0]["code"]) == (3, "CLUSTER_FORBIDDEN")
     assert {one["node"] for one in document["nodes"]} == {*laboratory.addresses}
     assert document["plugins"] is None
     assert any("no pods prove the GPUs" in note for note in document["notes"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,18 @@ def test_every_gpu_has_its_line(prepared: Any, command: Any) -> None:
             assert gpu["memory_mib"] > 0
             assert gpu["temperature_c"] > 0
             assert gpu["power_w"] > 0
+
+
+def test_a_newcomer_sees_the_fleet(prepared: Any, metal_gpu: Any, newcomer: Path) -> None:
+    """Without an argument, in the folder in which `metal-gpu scan` wrote the inventory."""
+    done = metal_gpu("top", "--once", "--json", folder=newcomer)
+    assert done.code == 0, done
+    machines = {one["host"]: len(one["gpus"]) for one in json.loads(done.out)["machines"]}
+    assert machines == prepared.gpu_count
+    assert "inventory.yml in this folder names the machines" in done.err
+    found = metal_gpu("doctor", "--json", folder=newcomer)
+    assert found.hosts.keys() == prepared.gpu_count.keys()
+    assert all(one["observed"] for one in found.hosts.values())
 
 
 def test_a_pod_is_at_its_gpu(prepared: Any, command: Any) -> None:
@@ -76,4 +89,6 @@ def test_a_lost_gpu_is_first(prepared: Any, command: Any) -> None:
     assert head.split()[0] == "host"
     assert first.split()[0] == "gpu-1"
     assert "GPU is lost" in done.out
+    assert "GPU_FAULTY" in first
+    assert "remedies: metal-gpu doctor HOST; metal-gpu explain " in done.out
     assert "needs somebody" in done.out

@@ -20,6 +20,7 @@ import canaries
 import installed
 from breaks import CONTAINERD, NODE, SCENARIO
 
+GPU_3 = "--limit=gpu-3"
 ROLES = ("nvidia_driver", "nvidia_container_runtime")
 # Of the table: the name, six numbers, and the codes.
 ROW = r"^[ \"]*(?P<node>gpu-\d) .*?(?: +(?:-|busy|\d+(?:/\d+)?)){6} +(?P<verdict>.*)$"
@@ -94,9 +95,10 @@ def story(laboratory: Any, tmp_path_factory: pytest.TempPathFactory) -> Story:
             "metal.gpu.verify", "-e", "verify_smoke=false", "-e", "verify_capacity_timeout=0"
         )
         runs["refused"] = play(NODE, "--tags=runtime", inventory=refused)
-        docker = pool.submit(play, NODE, "--limit=gpu-3")
+        docker = pool.submit(play, NODE, GPU_3)
         runs["site"] = play("metal.gpu.site", CONTAINERD)
         runs["node"] = docker.result()
+        runs["registries"] = play("metal.gpu.site", GPU_3, "--tags=registries")
         runs["verify"] = play("metal.gpu.verify", CONTAINERD)
     return Story(
         planted,

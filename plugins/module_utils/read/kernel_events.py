@@ -13,12 +13,12 @@ Source: tests/recorded/xids.yml
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import xids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 XID, SXID, LOST = "xid", "sxid", "lost"
 
@@ -37,6 +37,9 @@ class Event(TypedDict):
     first: int  # seconds since boot
     last: int
     line: str  # the last one, or the last one with "Fatal"
+
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
 class Events:
@@ -95,6 +98,21 @@ def is_fatal(event: Event) -> bool:
 def is_fatal_of_switch(event: Event) -> bool:
     """Whether it is a fatal error of an NVSwitch. Some are, although they do not say so."""
     return event["source"] == SXID and (is_fatal(event) or event["number"] in xids.FATAL_SXIDS)
+
+
+def fatal_of_switches(events: Iterable[AnyEvent]) -> dict[str, list[AnyEvent]]:
+    """Return the fatal errors of NVSwitches by address, the newest first.
+
+    The links to a GPU that fell off the bus are down, too, and that is no error of the NVSwitch.
+    """
+    logged = list(events)
+    is_lost = any(one["source"] == LOST or one["number"] == xids.OFF_THE_BUS for one in logged)
+    switches: dict[str, list[AnyEvent]] = {}
+    for one in sorted(logged, key=lambda one: -one["last"]):
+        is_explained = is_lost and one["number"] == xids.LINKS_DOWN
+        if is_fatal_of_switch(one) and not is_explained:
+            switches.setdefault(one["address"], []).append(one)
+    return switches
 
 
 def meaning(event: Event) -> xids.Xid:

@@ -68,7 +68,7 @@ def judge_answers(
             found = [one for one in found if one["code"] != "SMOKE_DIFFERS"]
         is_shared = bool(smoke.get("shared"))
         if cluster is not None and not of_cluster and not is_shared:
-            found += _judge_loss(host, cluster["allocatable"], smoke)
+            found += judge_loss(host, cluster["allocatable"], smoke)
         if is_shared and smoke["state"] == "ok" and smoke["uuids"]:
             found += _judge_share(host, smoke, devices, cluster)
         yield from found
@@ -281,7 +281,7 @@ def _amounts(holders: Iterable[str]) -> str:
     return ", ".join(f"{holder}: {amount}" for holder, amount in sorted(Counter(holders).items()))
 
 
-def _judge_loss(host: str, before: int | None, smoke: SmokeRow) -> Iterator[dict[str, str]]:
+def judge_loss(host: str, before: int | None, smoke: SmokeRow) -> Iterator[dict[str, str]]:
     """Yield a finding if the node lost GPUs after the cluster counted them."""
     found = smoke.get("allocatable")
     if smoke["state"] not in ("ok", "busy") or before is None or found is None or found >= before:

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import xids
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_events import (
-    LOST,
     SXID,
-    is_fatal_of_switch,
+    fatal_of_switches,
     meaning,
     tier,
 )
@@ -223,17 +222,8 @@ def _request(node: Node, address: str) -> str:
 
 
 def _judge_switches(host: str, node: Node) -> Iterator[dict[str, str]]:
-    """Judge the NVSwitches. The links to a GPU that fell off the bus are down, too."""
-    log = node["kernel_log"]["events"]
-    is_lost = any(one["source"] == LOST or one["number"] == xids.OFF_THE_BUS for one in log)
-    switches: dict[str, list[KernelEvent]] = {}
-    for one in log:
-        is_explained = is_lost and one["number"] == xids.LINKS_DOWN
-        if is_fatal_of_switch(one) and not is_explained:
-            switches.setdefault(one["address"], []).append(one)
-    for address, events in switches.items():
-        newest = sorted(events, key=lambda one: -one["last"])
-        yield finding("NVSWITCH_ERROR_LOGGED", host, address=address, errors=_describe(newest))
+    for address, events in fatal_of_switches(node["kernel_log"]["events"]).items():
+        yield finding("NVSWITCH_ERROR_LOGGED", host, address=address, errors=_describe(events))
 
 
 def name_gpus(node: Node, *addresses: str) -> str:

@@ -12,13 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import sharing
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import NO_IMAGE
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
 from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_errors
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import judge_cluster
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import (
+    judge_cluster,
+    judge_loss,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.compute import proven
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import ClusterRow, SmokeRow
-from metal_gpu.cluster.look import PRODUCT, Facts
+from metal_gpu.cluster.look import GPU, PRODUCT, Facts, proof
 
 
 class Verdict(NamedTuple):
@@ -31,7 +36,7 @@ class Verdict(NamedTuple):
     capacity: int | None
     allocatable: int | None
     free: int | None
-    proven: int | None  # GPUs on which a pod computed; None without a pod
+    proven: int | None  # GPUs on which a pod computed, or that it listed; None without a pod
     asked: int | None  # GPUs that the pod got
     verdict: str  # ok, busy, or the codes
     resources: Mapping[str, object]  # capacity and allocatable of all that are GPUs or parts
@@ -62,7 +67,7 @@ def _judge_node(name: str, facts: Facts, smoke: SmokeRow | None) -> Verdict:
         capacity=row["capacity"],
         allocatable=row["allocatable"],
         free=free.gpus if free else None,
-        proven=None if smoke is None or is_busy else _proven(smoke),
+        proven=None if smoke is None or is_busy else len(proven(smoke)),
         asked=None if smoke is None or is_busy else smoke["gpus"],
         verdict=" ".join(codes) or ("busy" if is_busy else "ok"),
         resources=row.get("resources") or {},
@@ -74,17 +79,46 @@ def _findings(
     name: str, row: ClusterRow, expected: int | None, smoke: SmokeRow | None
 ) -> Iterator[dict[str, str]]:
     if expected is None and row["state"] != "missing":
-        if not row["ready"]:
-            yield finding("NODE_NOT_READY", name, node=name, error=row["readiness"])
+        found = list(_judge_amounts(name, row))
     else:
-        yield from judge_cluster(name, name, row, expected)
+        found = list(judge_cluster(name, name, row, expected))
+    yield from found
     for one in row.get("surroundings", ()):
         yield finding(one["code"], name, **one["evidence"])
     if smoke is not None:
-        yield from _judge_smoke(name, smoke)
+        yield from _judge_smoke(name, row, expected, smoke)
+        if not found and not smoke.get("shared"):
+            yield from judge_loss(name, row["allocatable"], smoke)
 
 
-def _judge_smoke(name: str, smoke: SmokeRow) -> Iterator[dict[str, str]]:
+def _judge_amounts(name: str, row: ClusterRow) -> Iterator[dict[str, str]]:
+    """Judge a node of which nothing shows how many GPUs it must have.
+
+    What its capacity has must be allocatable. A node without anything was named by the user.
+    """
+    found = row.get("resources") or {}
+    if not row["ready"]:
+        yield finding("NODE_NOT_READY", name, node=name, error=row["readiness"])
+    elif not found:
+        evidence = "; neither its capacity nor its labels show GPUs"
+        yield finding(
+            "GPU_RESOURCES_DIFFER", name, expected="GPUs", found="none", evidence=evidence
+        )
+    elif any(one["capacity"] != one["allocatable"] for one in found.values()):
+        has = ", ".join(f"{one['allocatable']} allocatable {key}" for key, one in found.items())
+        capacity = {key: one["capacity"] for key, one in found.items()}
+        yield finding(
+            "GPU_RESOURCES_DIFFER",
+            name,
+            expected=sharing.describe(capacity, {}, 0),
+            found=has,
+            evidence="",
+        )
+
+
+def _judge_smoke(
+    name: str, row: ClusterRow, expected: int | None, smoke: SmokeRow
+) -> Iterator[dict[str, str]]:
     cause, error = smoke.get("cause"), quote(smoke["message"])
     if smoke["state"] == "busy" and smoke["holders"]:
         yield finding("SMOKE_NOT_RUN", name, evidence=smoke["message"])
@@ -98,9 +132,15 @@ def _judge_smoke(name: str, smoke: SmokeRow) -> Iterator[dict[str, str]]:
     elif smoke["state"] != "ok":
         failed = list(_of_gpus(name, smoke))
         yield from failed
-        if not failed:
+        if not failed or _has_unknown_error(smoke):
             events = "; ".join([smoke["message"], *smoke["events"][-1:]])
             yield finding("SMOKE_FAILED", name, asked=smoke["gpus"], error=quote(events))
+    elif smoke.get("shared"):
+        yield from _judge_share(name, row, expected, smoke)
+    elif smoke["holders"]:
+        holders = ", ".join(smoke["holders"])
+        seen = len(proven(smoke))
+        yield finding("SMOKE_PARTIAL", name, seen=seen, busy="the others", holders=holders)
     if smoke.get("left_behind"):
         yield finding(
             "SMOKE_POD_LEFT",
@@ -109,6 +149,29 @@ def _judge_smoke(name: str, smoke: SmokeRow) -> Iterator[dict[str, str]]:
             namespace=smoke["namespace"],
             error=quote(smoke["left_behind"]),
         )
+
+
+def _judge_share(
+    name: str, row: ClusterRow, expected: int | None, smoke: SmokeRow
+) -> Iterator[dict[str, str]]:
+    """Yield a notice about the GPUs or parts of GPUs of which the pod got none."""
+    wanted, resource = row.get("wanted"), proof(row).resource
+    source = wanted["source"] if wanted else "nothing shows how"
+    is_whole = resource.startswith(GPU)
+    amount = expected if is_whole else (row.get("resources") or {})[resource]["capacity"]
+    if wanted and wanted["mps"]:
+        yield finding("COMPUTE_NOT_RUN", name, source=source)
+    elif amount is None or amount > 1:
+        seen = ", ".join(smoke["uuids"])
+        words = {"seen": seen, "others": "the others", "resource": resource, "source": source}
+        yield finding("SMOKE_SHARED", name, **words)
+
+
+def _has_unknown_error(smoke: SmokeRow) -> bool:
+    errors = [one["error"] for one in smoke.get("results", ()) if not one["ok"]]
+    return any(
+        cuda_errors.WRONG_RESULT not in one and cuda_errors.recognise(one) is None for one in errors
+    )
 
 
 def _of_gpus(name: str, smoke: SmokeRow) -> Iterator[dict[str, str]]:
@@ -135,9 +198,3 @@ def _of_gpus(name: str, smoke: SmokeRow) -> Iterator[dict[str, str]]:
         elif known is not None:
             image = smoke.get("image", "")
             yield finding("COMPUTE_IMAGE_UNFIT", name, image=image, error=quote(text))
-
-
-def _proven(smoke: SmokeRow) -> int:
-    """Return on how many GPUs a program computed, or how many nvidia-smi listed in the pod."""
-    results = smoke.get("results", ())
-    return sum(one["ok"] for one in results) if results else len(smoke["uuids"])

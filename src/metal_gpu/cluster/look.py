@@ -60,6 +60,13 @@ class Facts(NamedTuple):
     notes: list[str]
 
 
+class Proof(NamedTuple):
+    """What a pod asks for to prove GPUs of a node."""
+
+    resource: str
+    is_share: bool  # the pod gets a share or a part of a GPU
+
+
 def look(client: Client, names: Collection[str] = (), gpus: int | None = None) -> Facts:
     """Read the nodes with these names, by default all with GPUs. Raises KubeError.
 
@@ -99,13 +106,22 @@ def expect(status: NodeStatus, gpus: int | None) -> int | None:
     if gpus is not None:
         return gpus
     count = status.labels.get(COUNT, "")
-    if count.isdecimal():
+    if count.isdecimal() and int(count):
         return int(count)
     if status.resources.keys() - {GPU}:
         return None  # GPUs are split or shared, and nothing shows how many there are
     if status.capacity:
         return int(status.capacity)
     return 1 if has_gpus(status) else None
+
+
+def proof(row: ClusterRow) -> Proof:
+    """Return what a pod asks for on a node that has something allocatable."""
+    if wanted := row.get("wanted"):
+        return Proof(wanted["resource"], wanted["shared"])
+    # Nothing shows how many parts there must be.
+    found = [name for name, one in (row.get("resources") or {}).items() if one["allocatable"]]
+    return Proof(GPU, False) if GPU in found else Proof(found[0], True)
 
 
 def _free(client: Client, nodes: Mapping[str, NodeStatus], notes: list[str]) -> dict[str, Free]:

@@ -17,11 +17,15 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     smoke_output,
     smoke_pod,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import (
+    explain_error,
+    missing_permission,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
 from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_images
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
-from metal_gpu.cluster.look import GPU, Facts
+from metal_gpu.cluster.look import GPU, Facts, proof
 
 IMAGE = cuda_images.IMAGES[0].name  # for the driver that most nodes have
 
@@ -36,22 +40,24 @@ class Settings(NamedTuple):
     timeout_s: int = 300
 
 
-def why_not(client: Client, namespace: str) -> str:
-    """Return why this user can run no pods in a namespace; empty if it can."""
-    action = {"verb": "create", "resource": "pods", "namespace": namespace}
+def prove(
+    client: Client, facts: Facts, settings: Settings
+) -> tuple[dict[str, SmokeRow], list[dict[str, str]]]:
+    """Return the result of each node that is ready and has allocatable GPUs.
+
+    Also return why no pods ran. Without them, no GPU is proven.
+    """
+    action = {"verb": "create", "resource": "pods", "namespace": settings.namespace}
     try:
         if client.is_allowed(action):
-            return ""
+            return _compute(client, facts, settings), []
+        user = client.user() or "this user"
     except KubeError as error:
-        return f"no pods prove the GPUs: {error}"
-    return (
-        f"no pods prove the GPUs, because this user may not create pods in the namespace "
-        f"{namespace} (`kubectl auth can-i create pods --namespace {namespace}`)"
-    )
+        return {}, [explain_error(str(error), "cluster", "CLUSTER_UNUSABLE")]
+    return {}, [missing_permission(user, "create", "pods", settings.namespace)]
 
 
-def prove(client: Client, facts: Facts, settings: Settings) -> dict[str, SmokeRow]:
-    """Return the result of each node that is ready and has allocatable GPUs. Raises KubeError."""
+def _compute(client: Client, facts: Facts, settings: Settings) -> dict[str, SmokeRow]:
     shared, renamed, listed = {}, {}, []
     names = []
     for name, row in facts.rows.items():
@@ -59,12 +65,13 @@ def prove(client: Client, facts: Facts, settings: Settings) -> dict[str, SmokeRo
         if not row["ready"] or not any(one["allocatable"] for one in resources.values()):
             continue
         names.append(name)
-        if wanted := row.get("wanted"):
-            if wanted["shared"]:
-                shared[name] = wanted["resource"]
-            elif wanted["resource"] != GPU:
-                renamed[name] = wanted["resource"]
-            listed += [name] if wanted["mps"] else []
+        resource, is_share = proof(row)
+        if is_share:
+            shared[name] = resource
+        elif resource != GPU:
+            renamed[name] = resource
+        wanted = row.get("wanted")
+        listed += [name] if wanted and wanted["mps"] else []
     if not names:
         return {}
     common = {

@@ -37,10 +37,19 @@ _POD = Subject(
 )
 _XID = re.compile(r"\bXid[\s_=:#-]{0,2}(?P<number>\d{1,4})\b", re.IGNORECASE)
 _CUDA = re.compile(
-    r"\b(?:CUDA|cudaError\w*|error(?: code)?)[\s(:=]{1,3}(?:error[\s:=]{1,2})?"
+    r"(?<![\w-])(?:CUDA|cudaError\w*|error(?: code)?)[\s(:=]{1,3}(?:error[\s:=]{1,2})?"
     r"(?P<number>\d{1,3})\b",
     re.IGNORECASE,
 )
+# Other programs use words and numbers of CUDA errors for errors of their own: NVML, NVIDIA's
+# container tools, nvidia-smi, the device plugin, apt and make.
+_NOT_OF_CUDA = re.compile(
+    r"\bNVML\b|nvidia-container-cli|device handle for|\[Unknown Error\]|waiting for event: "
+    r"|Sub-process \S+ returned an error code|\*\*\* \[.*\] Error ",
+    re.IGNORECASE,
+)
+# A lost GPU keeps containers from starting; nvidia-smi and the kernel name such a GPU, too.
+_OF_CONTAINER = re.compile(r"container|\bCDI\b|\bOCI\b|\bpod\b", re.IGNORECASE)
 _PULL = re.compile(r"\bpull|manifest|registry|oauth token|anonymous token|basic auth|\bimage\b")
 _IMAGE = re.compile(
     r"""(?:image|for) \\?["']?(?P<image>[\w.-]+(?::\d+)?/[\w./-]+(?:[:@][\w.:-]+)?)"""
@@ -108,6 +117,8 @@ def _of_event(event: Event) -> Reading:
 
 
 def _cuda(text: str) -> Iterator[Reading]:
+    if _NOT_OF_CUDA.search(text):
+        return
     error = cuda_errors.recognise(text)
     match = _CUDA.search(text)
     if error is None and match:
@@ -124,7 +135,9 @@ def _cluster(text: str) -> Iterator[Reading]:
     if _PULL.search(text):
         name = image["image"] if image else "registry.example/IMAGE"
         yield from _of_cause(pull_causes.of_pull(text, name, "verify_compute_image"))
-    yield from _of_cause(causes.of_words(text, _POD))
+    words = causes.of_words(text, _POD)
+    if words is None or words.code != "GPU_BLOCKS_CONTAINERS" or _OF_CONTAINER.search(text):
+        yield from _of_cause(words)
     yield from _of_cause(causes.of_refusal(text, _POD))
 
 

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -23,14 +24,37 @@ def folder(environment: Mapping[str, str]) -> Path:
     return base / "metal-gpu" / "logs"
 
 
-def create(place: Path, name: str) -> tuple[Path, TextIO]:
+class Log:
+    """A log that is written while a run goes on. If the disk is full, the run is not stopped."""
+
+    def __init__(self, path: Path, file: TextIO, tell: Callable[[str], None]) -> None:
+        self.path = path
+        self._file = file
+        self._tell = tell
+        self._is_whole = True
+
+    def write(self, text: str) -> None:
+        """Write some lines. The first ones that are lost are told."""
+        try:
+            self._file.write(text)
+        except OSError as error:
+            if self._is_whole:
+                self._tell(f"the log {self.path} is not complete: {error}")
+            self._is_whole = False
+
+    def close(self) -> None:
+        with suppress(OSError):  # what is left of lines that could not be written
+            self._file.close()
+
+
+def create(place: Path, name: str, tell: Callable[[str], None]) -> Log:
     """Create a log, and remove the oldest ones beyond KEPT. Raises OSError."""
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     date = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = place / f"{date}-{name}-{os.getpid()}.log"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     _prune(place)
-    return path, open(descriptor, "w", encoding="utf-8", buffering=1)
+    return Log(path, open(descriptor, "w", encoding="utf-8", buffering=1), tell)
 
 
 def _prune(place: Path) -> None:

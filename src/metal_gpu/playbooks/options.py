@@ -5,41 +5,39 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT_INVENTORY = "inventory.yml"  # what `metal-gpu scan` writes
 
 _SERIAL = re.compile(r"[1-9]\d*%?")
-# An inventory in ansible.cfg; the same file can have other sections with such a key.
-_CONFIGURED = re.compile(r"^inventory\s*=\s*\S", re.MULTILINE)
 # Options of ansible-playbook that ask for a password, and what it asks.
 PROMPTS = {
     "--ask-become-pass": ("BECOME password", r"BECOME password.*:\s*?$"),
     "--ask-pass": ("SSH password", r"SSH password:\s*?$"),
     "--ask-vault-pass": ("Vault password", r"Vault password.*:\s*?$"),
 }
-# The same in short. Options without a value can be in one word, as in -bK.
+# The same in short. Options without a value can be in one word with others, as in -bK.
 _SHORT = {"K": "--ask-become-pass", "k": "--ask-pass", "J": "--ask-vault-pass"}
-_CLUSTER = re.compile(r"-[bCDvkKJ]+")
+_CLUSTER = re.compile(r"-(?P<letters>[bCDvkKJ]*)(?P<inventory>i?)(?!-)")
 _LONG = {**{name: name for name in PROMPTS}, "--ask-vault-password": "--ask-vault-pass"}
 # The same as variables of the environment, and as keys of ansible.cfg.
 # Source: ansible-core, lib/ansible/config/base.yml
-_VARIABLES = {
-    "ANSIBLE_BECOME_ASK_PASS": "--ask-become-pass",
-    "ANSIBLE_ASK_PASS": "--ask-pass",
-    "ANSIBLE_ASK_VAULT_PASS": "--ask-vault-pass",
-}
-_KEYS = {
-    "become_ask_pass": "--ask-become-pass",
-    "ask_pass": "--ask-pass",
-    "ask_vault_pass": "--ask-vault-pass",
-}
+_SETTINGS = (
+    ("ANSIBLE_BECOME_ASK_PASS", "privilege_escalation", "become_ask_pass", "--ask-become-pass"),
+    ("ANSIBLE_ASK_PASS", "defaults", "ask_pass", "--ask-pass"),
+    ("ANSIBLE_ASK_VAULT_PASS", "defaults", "ask_vault_pass", "--ask-vault-pass"),
+)
 _TRUE = ("1", "on", "t", "true", "y", "yes")
+# A vault id whose password ansible-playbook asks for, with or without a name of the vault.
+# Source: ansible-core 2.21.5, lib/ansible/cli/__init__.py, setup_vault_secrets
+_ASKED_VAULT = re.compile(r"(?:.*@)?prompt(?:_ask_vault_pass)?")
 
 
 class OptionInvalid(ValueError):
@@ -87,31 +85,67 @@ def arguments(options: Options) -> list[str]:
 def prompts(found: Sequence[str], folder: Path, environment: Mapping[str, str]) -> list[str]:
     """Return which passwords ansible-playbook asks for, by their option.
 
-    Raises OptionInvalid for a prompt that nobody could answer.
+    Raises OptionInvalid for a password that nobody could give.
     """
+    config = _config(folder, environment)
     names = [name for one in found for name in _asks(one)]
-    for variable, name in _VARIABLES.items():
-        names += [name] if environment.get(variable, "").lower() in _TRUE else []
-    configured = _config(folder, environment)
-    for key, name in _KEYS.items():
-        value = re.search(rf"^{key}\s*[=:]\s*(\w+)", configured, re.MULTILINE)
-        names += [name] if value and value[1].lower() in _TRUE else []
-    for one in (*found, environment.get("ANSIBLE_VAULT_IDENTITY_LIST", "")):
-        if one.endswith("@prompt"):
+    for variable, section, key, name in _SETTINGS:
+        values = (environment.get(variable, ""), _value(config, section, key))
+        names += [name] if any(one.lower() in _TRUE for one in values) else []
+    vaults = [
+        *_vaults(found),
+        *environment.get("ANSIBLE_VAULT_IDENTITY_LIST", "").split(","),
+        *_value(config, "defaults", "vault_identity_list").split(","),
+    ]
+    for one in map(str.strip, vaults):
+        if _ASKED_VAULT.fullmatch(one):
             raise OptionInvalid(
                 f"{one} asks for the password of a vault, which only --ask-vault-pass can do here. "
                 "Use that, or a file with the password"
+            )
+    for one in found:
+        if one == "-" or one.endswith("=-"):
+            raise OptionInvalid(
+                f"{one} is standard input, which ansible-playbook does not have here. Use a file, "
+                "or an option that asks, such as --ask-become-pass"
             )
     return [*dict.fromkeys(names)]
 
 
 def _asks(argument: str) -> list[str]:
     """Return the options in an argument. ansible-playbook takes any beginning that is unique."""
-    if _CLUSTER.fullmatch(argument):
-        return [_SHORT[letter] for letter in argument if letter in _SHORT]
+    if match := _CLUSTER.match(argument):
+        return [_SHORT[letter] for letter in match["letters"] if letter in _SHORT]
     if not argument.startswith("--ask-"):
         return []
     return [*dict.fromkeys(name for full, name in _LONG.items() if full.startswith(argument))][:1]
+
+
+def _vaults(found: Sequence[str]) -> Iterator[str]:
+    """Yield the values of --vault-id."""
+    for argument, following in zip(found, [*found[1:], ""], strict=False):
+        name, equals, value = argument.partition("=")
+        if name.startswith("--vault-i") and "--vault-id".startswith(name):
+            yield value if equals else following
+
+
+def check_more(more: Sequence[str]) -> None:
+    """Raise OptionInvalid if what is handed on does not start with an option.
+
+    ansible-playbook would take it for another playbook, and run this one first.
+    """
+    if more and not more[0].startswith("-"):
+        raise OptionInvalid(
+            f"{more[0]} is no option. --limit chooses hosts, and --inventory names an inventory"
+        )
+
+
+def names_inventory(more: Sequence[str]) -> bool:
+    """Tell whether arguments of ansible-playbook name an inventory."""
+    return any(
+        argument.startswith("--inv") or ((match := _CLUSTER.match(argument)) and match["inventory"])
+        for argument in more
+    )
 
 
 def check_inventory(named: Sequence[str]) -> None:
@@ -128,25 +162,37 @@ def default_inventory(folder: Path, environment: Mapping[str, str]) -> list[str]
 
     The file that `metal-gpu scan` writes counts only if nothing else is configured.
     """
-    if environment.get("ANSIBLE_INVENTORY") or not (folder / DEFAULT_INVENTORY).is_file():
-        return []
-    is_configured = _CONFIGURED.search(_config(folder, environment))
-    return [] if is_configured else [DEFAULT_INVENTORY]
+    is_there = (folder / DEFAULT_INVENTORY).is_file()
+    return [DEFAULT_INVENTORY] if is_there and not is_configured(folder, environment) else []
 
 
-def _config(folder: Path, environment: Mapping[str, str]) -> str:
-    """Return the ansible.cfg that Ansible reads; empty if there is none."""
+def is_configured(folder: Path, environment: Mapping[str, str]) -> bool:
+    """Tell whether Ansible's configuration names an inventory."""
+    if environment.get("ANSIBLE_INVENTORY"):
+        return True
+    return bool(_value(_config(folder, environment), "defaults", "inventory"))
+
+
+def _config(folder: Path, environment: Mapping[str, str]) -> configparser.ConfigParser:
+    """Return the ansible.cfg that Ansible reads; empty if there is none, or it cannot be parsed.
+
+    Then Ansible names the file and the line.
+    """
+    parser = configparser.ConfigParser(inline_comment_prefixes=(";",))  # as Ansible
     named = environment.get("ANSIBLE_CONFIG")
     home = Path(environment.get("HOME", "/"))
     places = [folder / "ansible.cfg", home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg")]
     for path in [Path(named), *places] if named else places:
         file = path / "ansible.cfg" if path.is_dir() else path
         if file.is_file():
-            try:
-                return file.read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                return ""
-    return ""
+            with suppress(OSError, configparser.Error):
+                parser.read_string(file.read_text(encoding="utf-8", errors="replace"))
+            break
+    return parser
+
+
+def _value(config: configparser.ConfigParser, section: str, key: str) -> str:
+    return config.get(section, key, raw=True, fallback="").strip()
 
 
 def _own_vars(options: Options) -> list[str]:

@@ -155,6 +155,7 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
         "ANSIBLE_STDOUT_CALLBACK": environment.get("ANSIBLE_STDOUT_CALLBACK", CALLBACK),
         "ANSIBLE_FORCE_COLOR": "False",  # the display colours itself
         "ANSIBLE_NOCOLOR": "True",
+        "ANSIBLE_AGNOSTIC_BECOME_PROMPT": "True",  # what PROMPTS has
     }
 
 

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import paramiko
@@ -50,6 +51,8 @@ def _explained(host: Host) -> Iterator[None]:
     except socket.gaierror as error:
         words = error.strerror or error
         raise unreachable(host, f"the name cannot be resolved: {words}") from error
+    except UnicodeError as error:  # such as a label with more than 63 characters
+        raise unreachable(host, f"the name cannot be resolved: {error}") from error
     except TimeoutError as error:
         raise unreachable(host, str(error) or "no answer in time") from error
     except paramiko.ChannelException as error:
@@ -79,7 +82,8 @@ def _reach(
     hop = None
     if target.jumps:
         spec = ",".join(target.jumps)
-        hop = jumps.enter(spec, settings, lambda: _open_hop(host, target.jumps, settings, depth))
+        own = _of_jump_host(host, settings)
+        hop = jumps.enter(spec, own, lambda: _open_hop(host, target.jumps, own, depth))
     try:
         return _negotiate(host, target, settings, _stream(target, hop)), hop
     except BaseException:
@@ -106,14 +110,14 @@ def _open_hop(
         jump=",".join(before) or None,
         options={k: v for k, v in host.options.items() if k in ("userknownhostsfile",)},
     )
-    own = _without_host(settings)
     with _explained(jump):
-        return _reach(jump, resolve(jump, own), own, depth + 1)
+        return _reach(jump, resolve(jump, settings), settings, depth + 1)
 
 
-def _without_host(settings: Settings) -> Settings:
-    """Return the settings that hold for a jump host as well."""
-    return replace(settings, user=None, port=None, jump=None)
+def _of_jump_host(host: Host, settings: Settings) -> Settings:
+    """Return the settings that hold for the jump host of a machine as well, as for `ssh -J`."""
+    file = Path(host.config_file) if host.config_file else settings.config_file
+    return replace(settings, user=None, port=None, jump=None, config_file=file)
 
 
 def _stream(target: Target, hop: jumps.Hop | None) -> Stream:

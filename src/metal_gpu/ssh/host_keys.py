@@ -18,7 +18,7 @@ from metal_gpu.hosts import Host
 from metal_gpu.ssh import known_hosts
 from metal_gpu.ssh.known_hosts import Entry
 from metal_gpu.ssh.settings import Settings, Unreachable
-from metal_gpu.ssh.targets import Target
+from metal_gpu.ssh.targets import ConfigInvalid, Target
 
 # The algorithms by which a machine proves that it has a key of this kind.
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
@@ -45,7 +45,9 @@ def prefer(transport: paramiko.Transport, entries: Sequence[Entry]) -> None:
 def check(
     host: Host, target: Target, settings: Settings, entries: Sequence[Entry], key: paramiko.PKey
 ) -> None:
-    """Return if known_hosts has the key of the machine. Raises Unreachable, and OSError.
+    """Return if known_hosts has the key of the machine.
+
+    Raises Unreachable, ConfigInvalid, and OSError.
 
     With the permission in the settings, a key is added for a machine that has none.
     """
@@ -70,9 +72,12 @@ def check(
             file=entry.file,
             expected=f"{expected} in line {entry.line}",
         )
-    file = target.known_hosts[0]
     if not settings.accept_new_host_keys:
-        raise _refused("HOST_KEY_UNKNOWN", host, target, kind, blob, file=file, name=_name(kind))
+        shown = target.new_keys or next(iter(target.known_hosts), "no file")
+        raise _refused("HOST_KEY_UNKNOWN", host, target, kind, blob, file=shown, name=_name(kind))
+    file = target.new_keys
+    if file is None:
+        raise ConfigInvalid("UserKnownHostsFile is none, so no file can keep the key of a machine")
     known_hosts.add(file, target.known_as, target.port, kind, blob, hashed=target.hash_known_hosts)
 
 

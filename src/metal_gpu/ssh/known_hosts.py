@@ -12,21 +12,24 @@ from __future__ import annotations
 import base64
 import binascii
 import errno
+import fcntl
 import hashlib
 import hmac
 import os
-import stat
-import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
+from metal_gpu import replace_file
+
 _HASHED = "|1|"
 _SALT_BYTES = 20
+_LOCK_S, _LOCK_STEP_S = 10.0, 0.01
 _writing = Lock()
 
 
@@ -89,37 +92,59 @@ def add(file: Path, address: str, port: int, kind: str, blob: bytes, *, hashed: 
     """
     name = name_of(address, port).lower()
     line = f"{_hash(name) if hashed else name} {kind} {base64.b64encode(blob).decode()}\n"
-    with _writing:
-        place = Path(os.path.realpath(file))
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        content, mode = b"", 0o600
-        owner = None
-        with suppress(FileNotFoundError):
-            status = place.stat()
-            # UserKnownHostsFile=/dev/null is common, and a device must not be replaced by a file.
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "no file in which a host key can be kept", str(file))
-            content, mode = place.read_bytes(), status.st_mode & 0o777
-            owner = status.st_uid, status.st_gid
+    place = Path(os.path.realpath(file))
+    with _writing, _locked(place):
+        content = place.read_bytes()
         known = _parse(place, content.decode("utf-8", "replace"))
         if any(one.blob == blob and one.matches(name) for one in known):
-            return  # another thread has just accepted it
+            return  # another thread or program has just accepted it
         if content and not content.endswith(b"\n"):
             content += b"\n"
-        handle, temporary_name = tempfile.mkstemp(prefix=".known_hosts.", dir=place.parent)
+        replace_file.replace(place, content + line.encode())
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Keep other programs of this kind from the file, which is there from then on.
+
+    They replace the file, so a lock counts only if the file still has this name.
+    """
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    deadline = time.monotonic() + _LOCK_S
+    while True:
+        # UserKnownHostsFile=/dev/null is common, and a device must not be replaced by a file.
+        if file.exists() and not file.is_file():
+            raise OSError(errno.EINVAL, "no file in which a host key can be kept", str(file))
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            with open(handle, "wb") as temporary:
-                temporary.write(content + line.encode())
-                temporary.flush()
-                if owner:
-                    with suppress(PermissionError):  # a file of another user in our folder
-                        os.fchown(temporary.fileno(), *owner)
-                os.fchmod(temporary.fileno(), mode)
-                os.fsync(temporary.fileno())
-            os.replace(temporary_name, place)
-        except BaseException:
-            os.unlink(temporary_name)
-            raise
+            if _lock(descriptor, file) and _has_name(descriptor, file):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+        if time.monotonic() > deadline:
+            words = f"another program has locked the file for more than {_LOCK_S:.0f} s"
+            raise OSError(errno.EWOULDBLOCK, words, str(file))
+        time.sleep(_LOCK_STEP_S)
+
+
+def _lock(descriptor: int, file: Path) -> bool:
+    """Tell whether this program has the lock now. It ends with the descriptor."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        words = f"the file cannot be locked: {error.strerror}"
+        raise OSError(error.errno, words, str(file)) from error
+    return True
+
+
+def _has_name(descriptor: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _read(file: Path) -> tuple[Entry, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.read import login_refusals
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from metal_gpu.hosts import Host
 from metal_gpu.ssh.conversation import Conversation, NotRoot, Pipe, TooSlow
@@ -54,7 +55,9 @@ class CommandSession:
         try:
             return talk.hold(pipe, stdin, max(_START_S, self._settings.timeout_s), timeout_s)
         except NotRoot as error:
-            refused = finding("SUDO_REFUSED", self.host.name, error=redact(str(error)))
+            refusal = login_refusals.find(str(error))
+            code = refusal.code if refusal else "SUDO_REFUSED"
+            refused = finding(code, self.host.name, error=redact(str(error)))
             raise Unreachable(refused) from error
         except (TooSlow, OSError) as error:
             raise unreachable(self.host, error) from error

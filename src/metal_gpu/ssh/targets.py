@@ -11,24 +11,23 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from metal_gpu.hosts import Host
-from metal_gpu.ssh import config_file
+from metal_gpu.ssh import config_file, config_lines
+from metal_gpu.ssh.config_file import Found, filled
+from metal_gpu.ssh.config_lines import ConfigInvalid, Lines, Statement
 from metal_gpu.ssh.settings import Settings
 
-_GLOBAL = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
+__all__ = ["ConfigInvalid", "Target", "resolve"]
+
+_GLOBAL = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+_OWN = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-_TOKEN = re.compile(r"%(.)|\$\{(\w+)\}")
 _TIME = re.compile(r"(\d+)([smhdw]?)", re.IGNORECASE)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-class ConfigInvalid(Exception):
-    """The configuration of ssh cannot be used; the message says why."""
 
 
 class Target(NamedTuple):
@@ -43,7 +42,10 @@ class Target(NamedTuple):
     jumps: tuple[str, ...]  # the first is the one to connect to
     proxy_command: str | None
     known_as: str  # in known_hosts
-    known_hosts: tuple[Path, ...]  # a new key goes into the first
+    known_hosts: tuple[Path, ...]
+    new_keys: (
+        Path | None
+    )  # the file of known_hosts that gets new keys; None: UserKnownHostsFile none
     hash_known_hosts: bool
     timeout_s: float
 
@@ -61,105 +63,114 @@ class Target(NamedTuple):
 
 def resolve(host: Host, settings: Settings) -> Target:
     """Return how to reach a host. Raises ConfigInvalid."""
-    found = {**_look_up(host.address, settings.config_file), **host.options}
-    try:
-        port = host.port or settings.port or int(_text(found.get("port")) or 22)
-        limit = _seconds(_text(found.get("connecttimeout"))) or settings.timeout_s
-    except ValueError as error:
-        raise ConfigInvalid(f"Port or ConnectTimeout of {host.address}: {error}") from error
+    files = _files(host.config_file or settings.config_file)
+    found = config_file.look_up(host.address, files, _given(host, settings))
+    port = _port(found)
+    limit = _seconds(found) or settings.timeout_s
     named = host.key_file or settings.key_file
-    keys = [named] if named else _list(found.get("identityfile"))
-    address = _text(found.get("hostname")) or host.address
-    jump = host.jump or settings.jump or _text(found.get("proxyjump"))
-    command = "" if jump else _text(found.get("proxycommand"))
+    keys = (named,) if named else found.identity_files
+    address = found.address
     home = Path.home() / ".ssh"
-    user = host.user or settings.user or _text(found.get("user")) or getpass.getuser()
+    user = found.text("user") or getpass.getuser()
     tokens = {"h": address, "n": host.address, "p": str(port), "r": user}
     tokens |= {"d": str(Path.home()), "u": getpass.getuser(), "%": "%"}
+    jump = filled(found.text("proxyjump"), tokens)
+    command = found.text("proxycommand")
+    own, shared = _known_hosts(found, settings, tokens)
     return Target(
         address=address,
         port=port,
         user=user,
         key_files=tuple(_path(key, tokens) for key in keys if key.lower() != "none"),
         default_keys=tuple(home / name for name in _DEFAULT_KEYS),
-        identities_only=_text(found.get("identitiesonly")).lower() in ("yes", "true"),
+        identities_only=found.text("identitiesonly").lower() in ("yes", "true"),
         jumps=() if jump.lower() in ("", "none") else tuple(map(str.strip, jump.split(","))),
-        proxy_command=None if command.lower() in ("", "none") else _filled(command, tokens),
-        known_as=_text(found.get("hostkeyalias")) or address,
-        known_hosts=_known_hosts(found, settings, tokens),
-        hash_known_hosts=_text(found.get("hashknownhosts")).lower() in ("yes", "true"),
+        proxy_command=None if command.lower() in ("", "none") else filled(command, tokens),
+        known_as=found.text("hostkeyalias") or address,
+        known_hosts=(*own, *shared),
+        new_keys=own[0] if own else None,
+        hash_known_hosts=found.text("hashknownhosts").lower() in ("yes", "true"),
         timeout_s=limit,
     )
 
 
-def _known_hosts(
-    found: Mapping[str, object], settings: Settings, tokens: Mapping[str, str]
-) -> tuple[Path, ...]:
-    if settings.known_hosts:
-        return (settings.known_hosts,)
-    home = Path.home() / ".ssh"
-    own, shared = (
-        [_path(one, tokens) for one in shlex.split(_text(found.get(keyword)))]
-        for keyword in ("userknownhostsfile", "globalknownhostsfile")
+def _given(host: Host, settings: Settings) -> list[Statement]:
+    """Return what the host and the command say, as options of ssh; the first ones count."""
+    of_host = {"port": host.port, "user": host.user, "proxyjump": host.jump}
+    of_all = {"port": settings.port, "user": settings.user, "proxyjump": settings.jump}
+    place = "the options of ssh"
+    options = [
+        config_lines.statement(f"{key} {value}", place) for key, value in host.options.items()
+    ]
+    first, last = (
+        [Statement(key, (str(value),), place) for key, value in one.items() if value]
+        for one in (of_host, of_all)
     )
-    return (*(own or (home / "known_hosts", home / "known_hosts2")), *(shared or _GLOBAL))
+    return [*first, *options, *last]
+
+
+def _port(found: Found) -> int:
+    text = found.text("port") or "22"
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        place = found.place("port")
+        raise ConfigInvalid(f"{place}: Port is {text!r}, expected a number from 1 to 65535")
+    return int(text)
+
+
+def _known_hosts(
+    found: Found, settings: Settings, tokens: Mapping[str, str]
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return the files of the user, and those of the machine."""
+    if settings.known_hosts:
+        return (settings.known_hosts,), ()
+    own = _file_names(found, "userknownhostsfile") or _OWN
+    shared = _file_names(found, "globalknownhostsfile") or _GLOBAL
+    return (
+        tuple(_path(one, tokens) for one in own if one.lower() != "none"),
+        tuple(_path(one, tokens) for one in shared if one.lower() != "none"),
+    )
+
+
+def _file_names(found: Found, keyword: str) -> tuple[str, ...]:
+    names = found.words(keyword)
+    if len(names) > 1 and "none" in map(str.lower, names):
+        raise ConfigInvalid(f"{found.place(keyword)}: none must be the only value of {keyword}")
+    return names
 
 
 def _path(text: str, tokens: Mapping[str, str]) -> Path:
-    return Path(_filled(text, tokens)).expanduser()
+    path = Path(filled(text, tokens))
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ConfigInvalid(f"{path}: there is no such user") from error
 
 
-def _filled(text: str, tokens: Mapping[str, str]) -> str:
-    """Fill in the tokens and the variables of the environment that are known."""
-
-    def value(found: re.Match[str]) -> str:
-        known = tokens.get(found[1]) if found[1] else os.environ.get(found[2])
-        return found[0] if known is None else known
-
-    return _TOKEN.sub(value, text)
-
-
-def _seconds(text: str) -> float:
-    """Return a time such as 90 or 1m30s; 0 for none. Raises ValueError."""
+def _seconds(found: Found) -> float:
+    """Return the ConnectTimeout, such as 90 or 1m30s; 0 for none."""
+    text = found.text("connecttimeout")
     if text.lower() in ("", "none"):
         return 0.0
     parts = _TIME.findall(text)
     if "".join(map("".join, parts)) != text:
-        raise ValueError(f"{text!r} is no time, expected a form such as 90 or 1m30s")
+        place = found.place("connecttimeout")
+        raise ConfigInvalid(
+            f"{place}: ConnectTimeout: {text!r} is no time, expected a form such as 90 or 1m30s"
+        )
     return float(sum(int(number) * _SECONDS[unit.lower()] for number, unit in parts))
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+def _files(named: str | Path | None) -> list[Lines]:
+    """Return the content of the files. One that is named has to exist, and is the only one."""
+    if named is not None:
+        return [] if str(named).lower() == "none" else [_read(Path(named), is_user=True)]
+    files = {Path.home() / ".ssh" / "config": True, config_file.SYSTEM: False}
+    return [_read(one, is_user=is_user) for one, is_user in files.items() if os.path.exists(one)]
 
 
-def _list(value: object) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    return [*map(str, value)] if isinstance(value, list) else []
-
-
-def _look_up(name: str, file: Path | None) -> dict[str, object]:
-    """Return what the configuration says about a name, with keywords in lower case."""
-    files = (file,) if file else (Path.home() / ".ssh" / "config", config_file.SYSTEM)
-    found: dict[str, object] = {}
-    for place in files:
-        try:
-            status = place.stat()
-        except OSError as error:
-            if file:
-                raise ConfigInvalid(f"cannot read {place}: {error.strerror}") from error
-            continue
-        try:
-            looked_up = config_file.look_up(place, status.st_mtime_ns, name)
-        except OSError as error:
-            named = error.filename or place
-            raise ConfigInvalid(f"cannot read {named}: {error.strerror}") from error
-        except Exception as error:  # of its parser
-            raise ConfigInvalid(f"{place}, about {name}: {error}") from error
-        keys = [*_list(found.get("identityfile")), *_list(looked_up.get("identityfile"))]
-        # The address of a later file is only the name itself, unless it has one.
-        found = {**looked_up, **found} if found.get("hostname") != name else found | looked_up
-        if keys:
-            found["identityfile"] = [*dict.fromkeys(keys)]
-    return found
+def _read(file: Path, *, is_user: bool) -> Lines:
+    try:
+        return config_lines.read(file, is_user=is_user)
+    except OSError as error:
+        named = error.filename or file
+        raise ConfigInvalid(f"cannot read {named}: {error.strerror}") from error

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +27,8 @@ It needs no SSH, no Ansible and no inventory. It cannot see a card that the driv
 `metal-gpu verify` compares with the PCI bus of each node.
 
 The exit code is 0 if each node is `ok` or `busy`, 1 if one is not, 2 if an option or the kubeconfig
-cannot be used, 3 if the API server gives no usable answer, and 130 after Ctrl-C.
+cannot be used, 3 if the API server gives no usable answer or lets `verify` run no pods, and 130
+after Ctrl-C.
 """
 
 app = typer.Typer(
@@ -34,6 +36,8 @@ app = typer.Typer(
     help="Tell what a cluster alone knows about its GPUs. A kubeconfig is enough.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    # Older versions of typer show the variables of each function, and some are credentials.
+    pretty_exceptions_enable=False,
 )
 
 
@@ -158,6 +162,8 @@ def _run(
     )
     from metal_gpu.terminal import output
 
+    # Where the command metal-gpu handles the signal, too, this function cleans up and tells more.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     given = {
         **dict.fromkeys(AUTH_ARGUMENTS),
         **{key: value or None for key, value in options.items()},
@@ -188,33 +194,37 @@ def _ask(
 ) -> int:
     from metal_gpu.cluster.judge import judge
     from metal_gpu.cluster.look import look
-    from metal_gpu.cluster.prove import Settings, prove, why_not
+    from metal_gpu.cluster.prove import Settings, prove
     from metal_gpu.terminal import output
 
     facts = look(client, names, gpus)
     smoke: dict[str, SmokeRow] = {}
+    problems: list[dict[str, str]] = []
     if isinstance(settings, Settings) and facts.rows:
-        if reason := why_not(client, settings.namespace):
-            facts.notes.append(reason)
-        else:
-            smoke = prove(client, facts, settings)
+        smoke, problems = prove(client, facts, settings)
+    if problems:
+        facts.notes.append("no pods prove the GPUs; `show` and --no-smoke do without them")
     verdicts = judge(facts, smoke)
     is_well = bool(verdicts) and all(one.is_ok for one in verdicts)
     if how == "json":
-        output.print_json(as_document(facts, verdicts))
-    elif how == "table" or not is_well:
-        _print(facts, verdicts)
+        output.print_json(as_document(facts, verdicts, problems))
+    elif how == "table" or problems or not is_well:
+        _print(facts, verdicts, problems)
+    if problems:
+        return exit_codes.NOT_ASKED
     return exit_codes.OK if is_well else exit_codes.FOUND
 
 
-def as_document(facts: Facts, verdicts: Sequence[Verdict]) -> dict[str, object]:
+def as_document(
+    facts: Facts, verdicts: Sequence[Verdict], problems: Sequence[Mapping[str, str]]
+) -> dict[str, object]:
     """Return what `--json` prints: schemas/cluster.json."""
     plugins = facts.plugins
     return {
         "nodes": [one._asdict() for one in verdicts],
         "plugins": None if plugins is None else [one._asdict() for one in plugins],
         "notes": facts.notes,
-        "findings": [],
+        "findings": problems,
     }
 
 
@@ -235,12 +245,13 @@ def rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
     ]
 
 
-def _print(facts: Facts, verdicts: Sequence[Verdict]) -> None:
+def _print(
+    facts: Facts, verdicts: Sequence[Verdict], problems: Sequence[Mapping[str, str]]
+) -> None:
     from metal_gpu.terminal import output
 
-    for verdict in verdicts:
-        for found in verdict.findings:
-            output.print_finding(found)
+    for found in [*problems, *(one for verdict in verdicts for one in verdict.findings)]:
+        output.print_finding(found)
     if verdicts:
         output.print_table(HEADINGS, rows(verdicts))
     else:

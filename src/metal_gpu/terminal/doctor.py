@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,9 +29,10 @@ from metal_gpu.terminal.machines import (
 )
 
 if TYPE_CHECKING:
-    from metal_gpu.hosts import Host
     from metal_gpu.nodes import Node
     from metal_gpu.ssh.settings import Settings
+    from metal_gpu.terminal.doctor_report import Row
+    from metal_gpu.terminal.machines import Chosen
 
 Forks = Annotated[int, typer.Option(min=1, max=500, help="Machines to ask at the same time.")]
 
@@ -62,12 +62,13 @@ def doctor(
 
     Examples:
 
-        metal-gpu doctor                                # this machine
+        metal-gpu doctor                                # inventory.yml, or this machine
+        metal-gpu doctor localhost                      # this machine
         metal-gpu doctor admin@10.0.0.7 10.0.0.8
         metal-gpu doctor --inventory inventory.yml rack1
         metal-gpu doctor --json 10.0.0.7 | jq '.hosts[].findings[].code'
     """
-    machines = chosen(hosts or [], inventory)
+    machines = chosen(hosts or [], inventory, by_ssh=bool(port or jump), quiet=quiet)
     login = settings(
         user=user,
         port=port,
@@ -82,13 +83,14 @@ def doctor(
 
 
 def _examine(
-    hosts: Sequence[Host], settings: Settings, forks: int, *, as_json: bool, quiet: bool
+    machines: Chosen, settings: Settings, forks: int, *, as_json: bool, quiet: bool
 ) -> int:
     """Print what is found about each host when it answers. Return the exit code."""
     from metal_gpu.fleet import Fleet
     from metal_gpu.terminal import doctor_report, output
 
-    rows: list[Mapping[str, object]] = []
+    hosts = machines.hosts
+    rows: list[Row] = []
     codes = [exit_codes.OK]
     names: dict[str, str] = {}
     place = {host: number for number, host in enumerate(one.name for one in hosts)}
@@ -97,22 +99,24 @@ def _examine(
         codes.append(_code(node))
         if node.observed and node.observed["kubelet"]["node_name"]:
             names[node.name] = node.observed["kubelet"]["node_name"]
-        if as_json:
-            rows.append(row)
-        else:
+        rows.append(row)
+        if not as_json:
             doctor_report.show(row, quiet=quiet)
     clashes = doctor_report.clashes(names)
     if clashes:
         codes.append(exit_codes.FOUND)
     code = exit_codes.NOT_ASKED if exit_codes.NOT_ASKED in codes else max(codes)
     if as_json:
-        rows.sort(key=lambda row: place[str(row["name"])])
+        rows.sort(key=lambda row: place[row["name"]])
         output.print_json({"hosts": rows, "findings": clashes, "exit_code": code})
     else:
         for one in clashes:
             output.print_finding(one)
         if len(hosts) > 1 and not quiet:
             output.message(doctor_report.summary(codes[1 : len(hosts) + 1]))
+        next_commands = doctor_report.next_commands(rows, machines.options)
+        if next_commands and not quiet:
+            output.message(next_commands)
     sys.stdout.flush()
     return code
 

@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding
-from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, REFUSAL
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import (
     Node as Observed,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import name_clashes
-from metal_gpu.nodes import Node
+from metal_gpu.nodes import Node, failed
 from metal_gpu.terminal import exit_codes, output
 
 
@@ -59,9 +58,8 @@ def judged(node: Node) -> tuple[Node, Row]:
     try:
         return node, row(node)
     except Exception as error:
-        words = redact(f"{type(error).__name__}: {error}")
-        failed = Node(node.host, None, finding("OBSERVATION_FAILED", node.name, error=words))
-        return failed, row(failed)
+        unjudged = failed(node.host, error)
+        return unjudged, row(unjudged)
 
 
 def row(node: Node) -> Row:
@@ -148,3 +146,26 @@ def summary(codes: Sequence[int]) -> str:
     parts = [f"{codes.count(exit_codes.OK)} of {len(codes)} hosts are well"]
     silent = codes.count(exit_codes.NOT_ASKED)
     return ", ".join([*parts, f"{silent} not examined"] if silent else parts)
+
+
+def next_commands(rows: Sequence[Row], options: str | None) -> str:
+    """Return which commands do what the report names; empty if it names nothing to do.
+
+    `options` lets a playbook take the same machines; None: no inventory has them.
+    """
+    seen = [row for row in rows if row["observed"]]
+    findings = [one for row in rows for one in row["findings"]]
+    stops = [one for row in seen for one in row["findings"] if one["severity"] == REFUSAL]
+    parts = []
+    if stops or any(row["steps"] for row in seen):
+        if options is None:
+            parts.append("`metal-gpu scan HOST --write inventory.yml` writes an inventory.")
+        parts.append(
+            f"`metal-gpu plan{options or ''}` shows in detail what would change, and "
+            f"`metal-gpu site{options or ''}` changes it."
+        )
+    if stops:
+        parts.append("Variables in a remedy belong in the inventory.")
+    if any("ansible-playbook metal.gpu." in one["remedy"] for one in findings):
+        parts.append("`metal-gpu NAME` runs `ansible-playbook metal.gpu.NAME`.")
+    return " ".join(parts)

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -17,18 +19,31 @@ if TYPE_CHECKING:
     from metal_gpu.ssh.settings import Settings
 
 _DEFAULT_GROUP = "gpu_nodes"
+_THIS_MACHINE = "localhost"
+_OF_THE_FOLDER = "{path} in this folder names the machines. For this machine alone, add localhost."
+_FROM_THE_FOLDER = "{path} in this folder says how to reach {names}."
+_NO_INVENTORY = "Only this machine: the folder has no inventory.yml, and --inventory names none."
+_NOT_OURS = "Only this machine: --inventory FILE uses the inventory of Ansible's configuration."
 
 Hosts = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="HOST",
         help="Machines as `[USER@]ADDRESS[:PORT]`, or hosts and groups of the inventory. "
-        "Without any: the group `gpu_nodes` of the inventory, or this machine.",
+        "Without any: the group `gpu_nodes` of the inventory, or this machine if there is no "
+        "inventory. `localhost` is this machine, without SSH.",
         show_default=False,
     ),
 ]
 Inventory = Annotated[
-    Path | None, typer.Option("--inventory", "-i", help="An Ansible inventory.", metavar="FILE")
+    Path | None,
+    typer.Option(
+        "--inventory",
+        "-i",
+        metavar="FILE",
+        help="An Ansible inventory. Without it, inventory.yml in this folder, unless Ansible's "
+        "configuration names another one.",
+    ),
 ]
 User = Annotated[str | None, typer.Option("--user", "-u", help="The user to log in as.")]
 Port = Annotated[int | None, typer.Option("--port", "-p", min=1, max=65535, help="SSH's port.")]
@@ -58,46 +73,115 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only what needs somebody.")]
 
 
-def _choose(names: Sequence[str], path: Path | None) -> list[Host]:
-    """Return the hosts that are named, each once. Raises ValueError, and LookupError."""
-    from metal_gpu.hosts import Host
+class Chosen(NamedTuple):
+    """The machines that a command asks."""
 
-    if path is None:
-        named = Host.parse_all(names)
-        found = named or [Host.this_machine(socket.gethostname())]
-    else:
-        found = _of_inventory(names, path)
-    return [*{(one.name, one.address, one.port, one.user): one for one in found}.values()]
+    hosts: list[Host]
+    options: str | None  # so that `metal-gpu site` takes the same; None: no inventory has them all
+    note: str = ""  # what the user did not write
 
 
-def chosen(names: Sequence[str], path: Path | None) -> list[Host]:
-    """Return the hosts that are named, or end the command with the reason."""
+def chosen(
+    names: Sequence[str], path: Path | None, *, by_ssh: bool = False, quiet: bool = False
+) -> Chosen:
+    """Return the machines, or end the command with the reason. Say which they are by default.
+
+    With `by_ssh`, localhost is a place that SSH reaches: another port of it, or behind a jump host.
+    """
     from metal_gpu.terminal import exit_codes, output
 
     try:
-        return _choose(names, path)
+        found = _choose(names, path, by_ssh=by_ssh)
     except (ValueError, LookupError) as error:
         output.error(str(error))
         raise typer.Exit(exit_codes.USAGE) from error
+    if found.note and not quiet:
+        output.message(found.note)
+    distinct = {(one.name, one.address, one.port, one.user): one for one in found.hosts}
+    return found._replace(hosts=[*distinct.values()])
 
 
-def _of_inventory(names: Sequence[str], path: Path) -> list[Host]:
-    from metal_gpu import inventory
+def _choose(names: Sequence[str], path: Path | None, *, by_ssh: bool) -> Chosen:
+    """Return the hosts that are named. Raises ValueError, and LookupError."""
+    from metal_gpu.playbooks.options import default_inventory, is_configured
 
-    try:
-        content = inventory.load(path)
-        if not names and content.groups.get(_DEFAULT_GROUP):
-            names = [_DEFAULT_GROUP]
-        known = {one.name: one for one in inventory.read(path)}
-    except inventory.InventoryError as error:
-        raise LookupError(str(error)) from error
+    if path is not None:
+        listed = _Inventory(path)
+        return Chosen(listed.hosts(names), _options(names, path))
+    own = default_inventory(Path.cwd(), os.environ)
+    if not names and not own:
+        is_named = is_configured(Path.cwd(), os.environ)
+        return Chosen([_this_machine()], None, _NOT_OURS if is_named else _NO_INVENTORY)
+    if not own or (names and not any(map(_can_be_listed, names))):
+        return Chosen(_parsed(names, by_ssh=by_ssh), None)
+    listed = _Inventory(Path(own[0]))
+    note = _OF_THE_FOLDER.format(path=own[0])
     if not names:
-        return [*known.values()]
-    unknown = [name for name in names if name not in known and name not in content.groups]
-    if unknown:
-        raise LookupError(f"{path} has no host and no group {', '.join(unknown)}")
-    members = [one for name in names for one in content.groups.get(name, (name,))]
-    return [known[name] for name in members]
+        return Chosen(listed.hosts(()), "", note)
+    ours = [name for name in names if _can_be_listed(name) and name in listed]
+    others = [name for name in names if name not in ours]
+    hosts = [*(listed.hosts(ours) if ours else ()), *_parsed(others, by_ssh=by_ssh)]
+    note = _FROM_THE_FOLDER.format(path=own[0], names=", ".join(ours)) if ours else ""
+    return Chosen(hosts, None if others else _options(ours, None), note)
+
+
+def _options(names: Sequence[str], path: Path | None) -> str:
+    """Return the options of a playbook for the same machines, to be pasted after its name."""
+    words = ["--inventory", str(path)] if path else []
+    words += ["--limit", ",".join(names)] if names else []
+    return "".join(f" {word}" for word in map(shlex.quote, words))
+
+
+def _can_be_listed(name: str) -> bool:
+    """Tell whether a word can be a name in an inventory, and not only a place in the network."""
+    from metal_gpu.targets import is_address
+
+    return not (name == _THIS_MACHINE or "@" in name or ":" in name or is_address(name))
+
+
+def _parsed(names: Sequence[str], *, by_ssh: bool) -> list[Host]:
+    """Return the hosts of the command line. Raises ValueError."""
+    from metal_gpu.hosts import Host
+
+    is_here = _THIS_MACHINE in names and not by_ssh
+    others = [name for name in names if not (is_here and name == _THIS_MACHINE)]
+    return [*([_this_machine()] if is_here else []), *Host.parse_all(others)]
+
+
+def _this_machine() -> Host:
+    from metal_gpu.hosts import Host
+
+    return Host.this_machine(socket.gethostname())
+
+
+class _Inventory:
+    """The hosts and groups of an inventory. Raises LookupError if it cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        from metal_gpu import inventory
+
+        self._path = path
+        try:
+            content = inventory.load(path)
+            self._hosts = {one.name: one for one in inventory.hosts(content)}
+        except inventory.InventoryError as error:
+            raise LookupError(str(error)) from error
+        self._groups = content.groups
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._hosts or name in self._groups
+
+    def hosts(self, names: Sequence[str]) -> list[Host]:
+        """Return the hosts that are named; without names, those of gpu_nodes, or all."""
+        if not names and self._groups.get(_DEFAULT_GROUP):
+            names = [_DEFAULT_GROUP]
+        if not names:
+            return [*self._hosts.values()]
+        unknown = [name for name in names if name not in self]
+        if unknown:
+            raise LookupError(f"{self._path} has no host and no group {', '.join(unknown)}")
+        members = [one for name in names for one in self._groups.get(name, (name,))]
+        return [self._hosts[name] for name in members]
 
 
 def settings(

@@ -158,17 +158,20 @@ def run(playbook: str, options: Options, how: str) -> int:
         OptionInvalid,
         arguments,
         check_inventory,
+        check_more,
         default_inventory,
+        names_inventory,
         prompts,
     )
     from metal_gpu.playbooks.run import CannotRun, check, missing_collection
     from metal_gpu.terminal import output
     from metal_gpu.terminal.play_output import show
 
-    if not options.inventory:
+    if not options.inventory and not names_inventory(options.more):
         own = default_inventory(Path.cwd(), os.environ)
         options = replace(options, inventory=own)
     try:
+        check_more(options.more)
         check_inventory(options.inventory)
         wanted = arguments(options)
         check()

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TextIO
 
 import yaml
 
@@ -35,7 +34,7 @@ def show(playbook: str, wanted: Sequence[str], passwords: Mapping[str, str], how
     progress = _progress(playbook)
     lines: list[str] = []
     with ExitStack() as stack:
-        path, log = _open_log(playbook)
+        log = _open_log(playbook)
         if log is not None:
             stack.callback(log.close)
         say, feed = _printer(how, progress, lines, stack)
@@ -47,6 +46,7 @@ def show(playbook: str, wanted: Sequence[str], passwords: Mapping[str, str], how
             feed(event, text)
 
         ended = run(f"{files.COLLECTION}.{playbook}", wanted, handle, say, passwords)
+    path = str(log.path) if log else ""
     rc = exit_codes.INTERRUPTED if ended.signal == 2 else ended.rc
     if how == "json":
         if rc and not progress.processed:  # nothing in the document says why
@@ -77,14 +77,13 @@ def _progress(playbook: str) -> Progress:
     return Progress(stages.of_playbook(plays), own)
 
 
-def _open_log(playbook: str) -> tuple[str, TextIO | None]:
+def _open_log(playbook: str) -> log_files.Log | None:
     place = log_files.folder(os.environ)
     try:
-        path, log = log_files.create(place, playbook)
+        return log_files.create(place, playbook, output.message)
     except OSError as error:
         output.message(f"no log is written, because {place} cannot be used: {error}")
-        return "", None
-    return str(path), log
+        return None
 
 
 def _printer(

@@ -67,6 +67,12 @@ def scan(
         Path | None,
         typer.Option(help="Write the merged inventory here, and leave that of --write as it is."),
     ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="End with 3 also if a machine of a network or range refuses the login."
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Merge without a question.")] = False,
     max_addresses: Annotated[int, typer.Option(help="Permit so many addresses.", min=1)] = 4096,
     as_json: AsJson = False,
@@ -78,7 +84,9 @@ def scan(
 
     Exit codes: 0: every machine was observed. 1: two machines have one name, or the inventory says
     something else about a machine. 2: an argument or a file cannot be used. 3: a machine that is
-    named, or that answers SSH, could not be observed. A machine with two addresses is no problem.
+    named, or that answers SSH, could not be observed; or none was. A machine with two addresses is
+    no problem. In a network or range, neither is one that refuses the login, unless you add
+    --strict: it can be somebody else's.
 
     Example: `metal-gpu scan 10.0.0.0/24 --user admin --write inventory.yml`
     """
@@ -107,7 +115,7 @@ def scan(
     if prepared:
         asks = not yes and output is None
         scan_inventory.write(prepared, asks=asks, show=not as_json, quiet=quiet)
-    raise typer.Exit(_exit_code(found, chosen))
+    raise typer.Exit(_exit_code(found, chosen, strict=strict))
 
 
 def _chosen(words: Sequence[str], limit: int) -> list[Target]:
@@ -152,7 +160,10 @@ def _show(found: Found, *, quiet: bool, asked: int) -> None:
                 places = [gpu["address"] for gpu in machine["gpus"] if gpu["model"] == model]
                 output.print_line(f"{machine['host']}: {model}: {', '.join(places)}")
         gpus = sum(len(one["gpus"]) for one in seen)
-        output.print_line(f"{asked} addresses asked, {len(seen)} machines observed, {gpus} GPUs")
+        refused = sum(map(_refuses_login, found.machines))
+        more = f"; {refused} machine{'s' * (refused != 1)} refused the login" if refused else ""
+        words = f"{asked} addresses asked, {len(seen)} machines observed, {gpus} GPUs{more}"
+        output.print_line(words)
     for machine in found.machines:
         if machine["problem"]:
             output.message(f"{machine['host']}: {machine['problem']}", "yellow")
@@ -183,14 +194,28 @@ def _print_document(chosen: list[Target], found: Found, prepared: Prepared | Non
     output.print_json({"asked": len(chosen), **found._asdict(), "inventory": inventory})
 
 
-def _exit_code(found: Found, chosen: list[Target]) -> int:
-    """Return the exit code. A switch in a network that was named is nobody's problem."""
-    members = {one.host for one in chosen if one.is_member}
+def _exit_code(found: Found, chosen: list[Target], *, strict: bool = False) -> int:
+    """Return the exit code. What is no machine of ours in a network is nobody's problem."""
+    targets = {(one.host, one.port): one for one in chosen}
     missing = [
         one
         for one in found.machines
-        if not one["observed"] and (one["finding"] or one["address"] not in members)
+        if not one["observed"]
+        and not _may_be_foreign(one, targets[one["address"], one["port"]], strict=strict)
     ]
     if missing or not any(one["observed"] for one in found.machines):
         return exit_codes.NOT_ASKED
     return exit_codes.FOUND if found.collisions else exit_codes.OK
+
+
+def _may_be_foreign(machine: Machine, target: Target, *, strict: bool) -> bool:
+    """Tell whether a machine that was not observed can be a switch, or somebody else's machine."""
+    if machine["finding"] is None:
+        return target.is_member
+    return target.is_of_many and not strict and _refuses_login(machine)
+
+
+def _refuses_login(machine: Machine) -> bool:
+    """Tell whether the machine itself refuses the login, and not a jump host before it."""
+    found = machine["finding"] or {}
+    return found.get("code") == "LOGIN_REFUSED" and found.get("host") == machine["host"]

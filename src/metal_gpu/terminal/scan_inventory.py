@@ -76,6 +76,7 @@ def _entry(machine: Machine, settings: Settings) -> Entry:
         len(machine["gpus"]),
         tuple(map(gpu_names.group, models)),
         {key: value for key, value in variables.items() if value is not None},
+        machine["hostname"] or "",
     )
 
 

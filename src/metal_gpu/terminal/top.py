@@ -61,20 +61,23 @@ def top(
 ) -> None:
     """Show what the GPUs of many machines do: use, memory, temperature, power, Xid errors, pods.
 
-    What needs attention is first: machines that do not answer, GPUs that fail, GPUs with errors in
-    the kernel log, then the busiest. Changes nothing on a machine. Ctrl-C ends it.
+    What needs attention is first: machines that do not answer, GPUs that fail, NVSwitches with
+    fatal errors (SXid), GPUs with errors in the kernel log, then the busiest. A reading that is a
+    finding has its code: `metal-gpu doctor HOST` and `metal-gpu explain CODE` have the remedy.
+    Changes nothing on a machine. Ctrl-C ends it.
 
     With `--json`, each interval prints one document in one line.
 
-    Exit codes: 130 after Ctrl-C. With `--once`: 0 all is well; 1 a GPU needs somebody; 3 a machine
-    gave no answer. 2: the arguments or the inventory cannot be used.
+    Exit codes: 130 after Ctrl-C. With `--once`: 0 all is well; 1 a GPU or NVSwitch needs somebody;
+    3 a machine gave no answer. 2: the arguments or the inventory cannot be used.
 
     Examples:
 
+        metal-gpu top                                   # inventory.yml, or this machine
         metal-gpu top --inventory inventory.yml --kubeconfig ~/.kube/config
         metal-gpu top --once --json admin@10.0.0.7 | jq '.machines[].gpus[].utilization'
     """
-    machines = chosen(hosts or [], inventory)
+    machines = chosen(hosts or [], inventory, by_ssh=bool(port or jump)).hosts
     login = settings(
         user=user,
         port=port,
@@ -127,10 +130,8 @@ def _watch(
 
 
 def _exit_code(machines: Sequence[Machine]) -> int:
-    from metal_gpu.top import needs_somebody
+    from metal_gpu.top import is_failing
 
     if not all(machine["answered"] for machine in machines):
         return exit_codes.NOT_ASKED
-    if any(one["error"] or any(map(needs_somebody, one["gpus"])) for one in machines):
-        return exit_codes.FOUND
-    return exit_codes.OK
+    return exit_codes.FOUND if any(map(is_failing, machines)) else exit_codes.OK

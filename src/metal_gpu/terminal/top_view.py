@@ -18,7 +18,7 @@ from rich.text import Text
 
 from metal_gpu.gpu_use import Gpu
 from metal_gpu.terminal import output
-from metal_gpu.top import Machine, needs_somebody, rank
+from metal_gpu.top import Machine, codes, needs_somebody, rank
 
 _UNKNOWN = "-"
 _WIDE = 110  # columns from which the model has room
@@ -103,18 +103,20 @@ class Lines:
 def drawn(
     machines: Sequence[Machine], cluster_error: str | None, width: int, height: int | None
 ) -> Group:
-    """Return all lines: those about machines, a table of GPUs, and the summary.
+    """Return all lines: those about machines, a table of GPUs, where remedies are, and the summary.
 
     Where they do not fit, the last ones are left out, which matter least.
     """
     notes = [*_notes(machines, cluster_error)]
+    remedies = [*_remedies(machines)]
     rows = [*_rows(machines, is_wide=width >= _WIDE, is_plain=width > _PLAIN)]
     if height is not None:
-        free = max(4, height - 3)  # without the head of the table, the summary and the cursor
+        # Without the head of the table, the remedies, the summary and the cursor.
+        free = max(4, height - 3 - len(remedies))
         notes = _fitting(notes, free - min(len(rows), free // 2), lambda: Text(_ELLIPSIS, "dim"))
         rows = _fitting(rows, free - len(notes), lambda: [Text(_ELLIPSIS, "dim")])
     parts = [_table(rows, width)] if rows else []
-    return Group(*notes, *parts, summary(machines))
+    return Group(*notes, *parts, *remedies, summary(machines))
 
 
 def _fitting(lines: list[Line], room: int, last: Callable[[], Line]) -> list[Line]:
@@ -122,14 +124,43 @@ def _fitting(lines: list[Line], room: int, last: Callable[[], Line]) -> list[Lin
 
 
 def _notes(machines: Sequence[Machine], cluster_error: str | None) -> Iterator[Text]:
-    """Yield a line for each machine that does not answer, or has an error besides its GPUs."""
+    """Yield a line for each machine that does not answer, and for errors besides its GPUs."""
     if cluster_error:
-        yield Text(cluster_error, "yellow", no_wrap=True, overflow="ellipsis")
+        yield _line(cluster_error, "yellow")
     for machine in machines:
-        if machine["error"] or not machine["gpus"]:
-            words = f"{machine['host']}: {machine['error'] or 'no GPU'}"
-            style = "red" if machine["error"] else "dim"
-            yield Text(words, style, no_wrap=True, overflow="ellipsis")
+        if machine["error"]:
+            yield _line(_named(machine["host"], machine["code"], machine["error"]), "red")
+        for switch in machine["switches"]:
+            errors = "; ".join(
+                f"SXid {one['number']}{_times(one['count'])} {one['line']}"
+                for one in switch["sxids"]
+            )
+            words = f"NVSwitch {switch['address']}: {errors}"
+            yield _line(_named(machine["host"], switch["code"], words), "red")
+        if not machine["error"] and not machine["gpus"]:
+            yield _line(f"{machine['host']}: no GPU", "dim")
+
+
+def _remedies(machines: Sequence[Machine]) -> Iterator[Text]:
+    """Yield a line with the commands that have the remedies, if something needs one."""
+    known = codes(machines)
+    if known:
+        words = f"metal-gpu doctor HOST; metal-gpu explain {' '.join(known)}"
+        yield _line(f"remedies: {words}", "dim")
+    elif any(one["answered"] and one["error"] for one in machines):
+        yield _line("remedies: metal-gpu doctor HOST", "dim")
+
+
+def _named(host: str, code: str | None, words: str) -> str:
+    return ": ".join(part for part in (host, code, words) if part)
+
+
+def _line(words: str, style: str) -> Text:
+    return Text(words, style, no_wrap=True, overflow="ellipsis")
+
+
+def _times(count: int) -> str:
+    return f" x{count}" if count > 1 else ""
 
 
 def _table(rows: Iterable[list[Text]], width: int) -> Table:
@@ -185,14 +216,15 @@ def _power(gpu: Gpu) -> Text:
 
 
 def _words(gpu: Gpu) -> Text:
-    """Return the errors of a GPU, and the pods that have it."""
+    """Return the errors of a GPU, the finding that they are, and the pods that have it."""
     parts: list[tuple[str, str]] = []
     if gpu["error"]:
         parts.append((gpu["error"], "red"))
     for one in gpu["xids"]:
-        times = f" x{one['count']}" if one["count"] > 1 else ""
         style = "red" if needs_somebody({**gpu, "error": None, "xids": [one]}) else "yellow"
-        parts.append((f"Xid {one['number']}{times} {one['meaning']}", style))
+        parts.append((f"Xid {one['number']}{_times(one['count'])} {one['meaning']}", style))
+    if gpu["code"]:
+        parts.append((gpu["code"], "red" if needs_somebody(gpu) else "yellow"))
     parts += [(one["pod"] or f"pod {one['uid']}", "") for one in gpu["pods"]]
     return Text("; ").join(Text(words, style) for words, style in parts)
 
@@ -206,10 +238,15 @@ def summary(machines: Sequence[Machine]) -> Text:
     gpus = [gpu for machine in machines for gpu in machine["gpus"]]
     silent = sum(not machine["answered"] for machine in machines)
     bad = sum(map(needs_somebody, gpus))
+    switches = sum(len(machine["switches"]) for machine in machines)
     words = f"{len(gpus)} GPUs on {len(machines) - silent} of {len(machines)} machines"
     text = Text(f"{words}, {datetime.now().astimezone():%H:%M:%S}", "dim")
     if silent:
         text.append(f"; {silent} without an answer", "red")
-    if bad:
-        text.append(f"; {bad} GPU{'s need' if bad > 1 else ' needs'} somebody", "red")
+    for count, one, several in (
+        (bad, "GPU needs", "GPUs need"),
+        (switches, "NVSwitch needs", "NVSwitches need"),
+    ):
+        if count:
+            text.append(f"; {count} {one if count == 1 else several} somebody", "red")
     return text

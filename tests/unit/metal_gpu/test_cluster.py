@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`kubectl metal_gpu` as its own process, against an API server on the loopback."""
+"""`kubectl metal_gpu` against an API server on the loopback; where it matters, as a process."""
 
 from __future__ import annotations
 
@@ -12,15 +12,25 @@ import sys
 import threading
 
 import pytest
+from typer.testing import CliRunner
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_settings
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import parse_node
 from ansible_collections.metal.gpu.tests.unit.support import command
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer, Refusal
-from metal_gpu.cluster.look import expect, has_gpus
+from metal_gpu.cluster.judge import judge
+from metal_gpu.cluster.look import Facts, expect, has_gpus
 from metal_gpu.terminal import cluster as cluster_command
 
 GPU = "nvidia.com/gpu"
+PART = "nvidia.com/mig-1g.10gb"
+PRESENT = {"nvidia.com/gpu.present": "true"}
+SHARED = {
+    "nvidia.com/gpu.count": "2",
+    "nvidia.com/gpu.replicas": "4",
+    "nvidia.com/gpu.product": "Tesla-P100-SHARED",
+    "nvidia.com/gpu.sharing-strategy": "time-slicing",
+}
 ALL_WELL = "GPU-a\nGPU-b\n1 ok\n2 ok\n"
 ONE_FAILS = "GPU-a\nGPU-b\n2 1 Failed (error code unspecified launch failure)!\n1 ok\n"
 
@@ -31,6 +41,13 @@ def node(name, capacity="2", allocatable=None, ready="True", labels=None):
     conditions = [{"type": "Ready", "status": ready, "message": "the kubelet is silent"}]
     status = {"capacity": amounts, "allocatable": given, "conditions": conditions}
     return {"metadata": {"name": name, "labels": labels or {}}, "spec": {}, "status": status}
+
+
+def parts(capacity, allocatable, labels=None):
+    """A node with these amounts of GPUs and parts of GPUs."""
+    item = node("gpu-1", labels=labels)
+    item["status"] |= {"capacity": capacity, "allocatable": allocatable}
+    return item
 
 
 def plugin(desired=1, ready=1):
@@ -58,13 +75,16 @@ def cluster():
 def kubectl(cluster, tmp_path):
     """Run the plugin with a kubeconfig of the cluster."""
     kubeconfig = cluster.kubeconfig(tmp_path / "kubeconfig")
+    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in handled}
 
     def run(*arguments):
-        return command.run(
-            *arguments, "--kubeconfig", str(kubeconfig), module="metal_gpu.terminal.kubectl"
-        )
+        words = [*arguments, "--kubeconfig", str(kubeconfig)]
+        return CliRunner().invoke(cluster_command.app, words, catch_exceptions=False)
 
-    return run
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def answer(cluster, message, code=0):
@@ -81,12 +101,12 @@ def answer(cluster, message, code=0):
 
 def json_of(kubectl, *arguments):
     found = kubectl(*arguments, "--json")
-    return found.returncode, command.parsed("cluster", found.stdout)
+    return found.exit_code, command.parsed("cluster", found.stdout)
 
 
 def test_show_starts_no_pods_and_lists_nodes_with_gpus(cluster, kubectl):
     found = kubectl("show")
-    assert found.returncode == 0, found.stdout + found.stderr
+    assert found.exit_code == 0, found.stdout + found.stderr
     lines = [line.split() for line in found.stdout.splitlines()]
     assert ["gpu-1", "Tesla-P100", "yes", "2", "2", "2", "-", "ok"] in lines
     assert "control-1" not in found.stdout
@@ -148,6 +168,24 @@ def test_gpus_that_pods_hold_are_not_free(cluster, kubectl):
             "CAPACITY_DIFFERS",
             id="a label without capacity",
         ),
+        pytest.param(
+            parts({GPU: "0"}, {GPU: "0"}, {"nvidia.com/gpu.count": "0"} | PRESENT),
+            [],
+            "CAPACITY_DIFFERS",
+            id="a label that counts none",
+        ),
+        pytest.param(
+            parts({PART: "7"}, {PART: "0"}), [], "GPU_RESOURCES_DIFFER", id="no part is healthy"
+        ),
+        pytest.param(
+            parts({PART: "7", GPU: "3"}, {PART: "7", GPU: "1"}),
+            [],
+            "GPU_RESOURCES_DIFFER",
+            id="beside parts, a whole GPU is not healthy",
+        ),
+        pytest.param(
+            node("gpu-1", None), ["gpu-1"], "GPU_RESOURCES_DIFFER", id="named, and without GPUs"
+        ),
     ],
 )
 def test_differences_have_codes(item, arguments, verdict, cluster, kubectl):
@@ -164,7 +202,7 @@ def test_a_cluster_without_a_device_plugin(cluster, kubectl):
     cluster.take("daemonsets", "nvidia-device-plugin", "kube-system")
     cluster.put("nodes", node("gpu-1", None, labels={"nvidia.com/gpu.present": "true"}))
     found = kubectl("show")
-    assert found.returncode == 1
+    assert found.exit_code == 1
     assert "DEVICE_PLUGIN_MISSING" in found.stdout
     assert "The cluster has no device plugin for GPUs." in found.stdout
 
@@ -178,20 +216,65 @@ def test_a_node_that_is_not_there(kubectl):
 def test_a_cluster_without_gpus_is_not_well(cluster, kubectl):
     cluster.take("nodes", "gpu-1")
     found = kubectl("verify")
-    assert found.returncode == 1
+    assert found.exit_code == 1
     assert "No node of the cluster has GPUs" in found.stdout
 
 
-def test_without_the_permission_for_pods_the_rest_is_told(cluster, kubectl):
-    cluster.refusals["create", "selfsubjectaccessreviews"] = Refusal(403, "no reviews")
+def test_without_the_permission_for_pods_the_rest_is_told_and_nothing_is_proven(cluster, kubectl):
+    cluster.denied.add(("create", "pods"))
     cluster.refusals["list", "daemonsets"] = Refusal(403, "no daemonsets")
     code, document = json_of(kubectl, "verify")
-    assert code == 0
+    assert (code, document["findings"][0]["code"]) == (3, "CLUSTER_FORBIDDEN")
+    assert "create pods in the namespace default" in document["findings"][0]["message"]
     assert document["plugins"] is None
     assert document["nodes"][0]["proven"] is None
     assert any("no pods prove the GPUs" in note for note in document["notes"])
     assert any("the DaemonSets could not be read" in note for note in document["notes"])
     assert cluster.made("create", "pods") == []
+    assert kubectl("show").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "request_", [("create", "selfsubjectaccessreviews"), ("list", "pods")], ids=" ".join
+)
+def test_verify_that_cannot_run_pods_is_not_quiet(request_, cluster, kubectl):
+    cluster.refusals[request_] = Refusal(403, "out of order")
+    found = kubectl("verify", "--quiet")
+    assert found.exit_code == 3
+    assert "CLUSTER_UNUSABLE" in found.stdout
+    assert "gpu-1" in found.stdout
+
+
+def test_verify_asks_for_a_part_where_all_gpus_are_split(cluster, kubectl):
+    cluster.put("nodes", parts({PART: "7"}, {PART: "7"}))
+    answer(cluster, "MIG-a\n1 ok\n")
+    code, document = json_of(kubectl, "verify")
+    (row,) = document["nodes"]
+    assert (code, row["verdict"], row["proven"], row["asked"]) == (0, "ok", 1, 1)
+    (created,) = cluster.made("create", "pods")
+    limits = [one["resources"]["limits"] for one in created.body["spec"]["containers"]]
+    assert {PART: "1"} in [{key: str(one[key]) for key in one if "nvidia" in key} for one in limits]
+    assert [one["code"] for one in row["findings"]] == ["SMOKE_SHARED"]
+
+
+def test_gpus_of_which_the_pod_got_no_share_are_named(cluster, kubectl):
+    cluster.put("nodes", parts({GPU: "8"}, {GPU: "8"}, SHARED))
+    answer(cluster, "GPU-a\n1 ok\n")
+    _code, document = json_of(kubectl, "verify")
+    (finding,) = document["nodes"][0]["findings"]
+    assert (finding["code"], finding["severity"]) == ("SMOKE_SHARED", "notice")
+
+
+def test_gpus_that_pods_claim_are_named(cluster, kubectl):
+    answer(cluster, "GPU-a\n1 ok\n")
+    limits = {"resources": {"limits": {GPU: "1"}, "requests": {GPU: "1"}}}
+    holder = {"nodeName": "gpu-1", "containers": [{"name": "c", **limits}]}
+    metadata = {"name": "training", "namespace": "default"}
+    cluster.put("pods", {"metadata": metadata, "spec": holder, "status": {"phase": "Running"}})
+    _code, document = json_of(kubectl, "verify")
+    (finding,) = document["nodes"][0]["findings"]
+    assert finding["code"] == "SMOKE_PARTIAL"
+    assert "default/training" in finding["message"]
 
 
 def test_quiet_prints_nothing_if_all_is_well(cluster, kubectl):
@@ -203,7 +286,7 @@ def test_quiet_prints_nothing_if_all_is_well(cluster, kubectl):
 def test_no_answer_ends_with_3(cluster, kubectl):
     cluster.refusals["list", "nodes"] = Refusal(403, 'nodes is forbidden: User "eve" cannot list')
     found = kubectl("show")
-    assert (found.returncode, "CLUSTER_" in found.stdout) == (3, True)
+    assert (found.exit_code, "CLUSTER_" in found.stdout) == (3, True)
     code, document = json_of(kubectl, "show")
     assert (code, document["findings"][0]["severity"]) == (3, "refusal")
 
@@ -234,7 +317,10 @@ def test_ansible_is_not_needed(cluster, tmp_path):
     assert "gpu-1" in found.stdout
 
 
-def test_ctrl_c_deletes_the_pods(cluster, tmp_path):
+@pytest.mark.parametrize(
+    "words", [("metal_gpu.terminal.kubectl",), ("metal_gpu", "cluster")], ids=" ".join
+)
+def test_ctrl_c_deletes_the_pods(words, cluster, tmp_path):
     kubeconfig = cluster.kubeconfig(tmp_path / "kubeconfig")
     watched = threading.Event()
     cluster.when_watched["pods"] = watched.set
@@ -242,7 +328,7 @@ def test_ctrl_c_deletes_the_pods(cluster, tmp_path):
         [
             sys.executable,
             "-m",
-            "metal_gpu.terminal.kubectl",
+            *words,
             "verify",
             "--kubeconfig",
             str(kubeconfig),
@@ -256,7 +342,22 @@ def test_ctrl_c_deletes_the_pods(cluster, tmp_path):
     os.kill(process.pid, signal.SIGINT)
     _out, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
+    assert error.startswith("stopped; ")
     assert cluster.names("pods") == []
+
+
+def test_a_defect_does_not_show_credentials(cluster, tmp_path):
+    kubeconfig = cluster.kubeconfig(tmp_path / "kubeconfig")
+    program = (
+        "import sys; from metal_gpu.cluster import look; from metal_gpu.terminal import kubectl\n"
+        "look.look = lambda client, *_: client.defect\n"
+        f"sys.argv = ['kubectl-metal_gpu', 'show', '--kubeconfig', {str(kubeconfig)!r}]\n"
+        "kubectl.main()"
+    )
+    found = command.run_program(program)
+    assert "AttributeError" in found.stderr
+    assert "╭" not in found.stderr  # the frames of typer, which can have the variables
+    assert cluster.token not in found.stderr
 
 
 # which nodes count, and how many GPUs they must have
@@ -281,6 +382,41 @@ def test_nodes_with_gpus(capacity, labels, is_one, count):
     assert has_gpus(status) is is_one
     assert expect(status, None) == count
     assert expect(status, 3) == 3
+
+
+def judged(row=None, **smoke):
+    """Judge a node with two GPUs, given what differs in its row and in that of its pod."""
+    usual = {"state": "ok", "ready": True, "readiness": "", "capacity": 2, "allocatable": 2}
+    usual |= {"evidence": [], "resources": {GPU: {"capacity": 2, "allocatable": 2}}}
+    ended = {"state": "ok", "reason": "", "message": "", "uuids": ["GPU-a", "GPU-b"], "gpus": 2}
+    ended |= {"holders": [], "events": [], "pod": "p", "namespace": "n", "level": "compute"}
+    facts = Facts({}, {"gpu-1": 2}, {"gpu-1": usual | (row or {})}, {}, [], [])
+    (verdict,) = judge(facts, {"gpu-1": ended | smoke})
+    return verdict
+
+
+def test_a_gpu_that_is_lost_before_the_pod_starts():
+    verdict = judged(gpus=1, allocatable=1, uuids=["GPU-a"])
+    assert verdict.verdict == "ALLOCATABLE_DIFFERS"
+    assert "it could allocate 2 a moment before" in verdict.findings[0]["message"]
+
+
+def test_each_gpu_that_fails_is_in_a_finding():
+    results = [
+        {"uuid": "GPU-a", "ok": False, "error": "unspecified launch failure"},
+        {"uuid": "GPU-b", "ok": False, "error": "words that nobody knows"},
+    ]
+    message = "; ".join(f"{one['uuid']}: {one['error']}" for one in results)
+    verdict = judged(state="failed", results=results, message=message)
+    assert verdict.verdict == "COMPUTE_FAILED SMOKE_FAILED"
+    assert "GPU-b" in verdict.findings[1]["message"]
+
+
+def test_with_mps_no_program_computes():
+    wanted = {"resource": GPU, "shared": True, "mps": True, "source": "MPS"}
+    verdict = judged({"wanted": wanted}, uuids=["GPU-a"], gpus=1, level="list", shared=True)
+    assert (verdict.verdict, verdict.proven) == ("ok", 1)
+    assert [one["code"] for one in verdict.findings] == ["COMPUTE_NOT_RUN"]
 
 
 def test_ctrl_c_does_not_claim_that_pods_are_gone(monkeypatch, capsys):

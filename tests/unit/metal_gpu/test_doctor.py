@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -70,12 +71,24 @@ def test_each_host_has_its_line_and_the_others_go_on(start, known, key, inventor
     assert "refusal HOST_KEY_UNKNOWN new: " in result.stdout
     assert "    remedy: compare the fingerprint" in result.stdout
     assert "1 not examined" in result.stderr
+    assert f"`metal-gpu site --inventory {path}` changes it" in result.stderr
 
     found = document(doctor("--inventory", path, "--json"))
     assert [(one["name"], one["observed"]) for one in found["hosts"]] == [
         ("good", True),
         ("new", False),
     ]
+
+
+def test_a_host_with_an_invalid_variable_does_not_end_the_others(start, known, key, inventory):
+    server = start(Machine(keys=[key]))
+    known(server)
+    path = inventory(good={"ansible_port": server.port}, odd={"ansible_port": "many"})
+    found = document(doctor("--inventory", path, "--json"))
+    assert found["exit_code"] == exit_codes.NOT_ASKED
+    good, odd = found["hosts"]
+    assert (good["observed"], odd["observed"]) == (True, False)
+    assert "ansible_port is 'many'" in odd["findings"][0]["message"]
 
 
 def test_two_names_of_one_node(start, known, key, inventory):
@@ -106,10 +119,47 @@ def test_hosts_of_the_command_line(start, known, key):
     assert document(missing)["hosts"][0]["findings"][0]["code"] == "LOGIN_REFUSED"
 
 
-def test_this_machine():
-    result = doctor("--json")
-    [host] = document(result)["hosts"]
-    assert host["observed"] or os.geteuid() != 0  # without root, sudo may need a password
+def test_this_machine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["--json"], ["--json", "localhost"]):
+        result = doctor(*arguments)
+        [host] = document(result)["hosts"]
+        assert host["observed"] or os.geteuid() != 0  # without root, sudo may need a password
+        assert host["name"] == socket.gethostname()
+
+
+def test_the_inventory_of_the_folder(inventory, monkeypatch):
+    path = Path(inventory(away={"ansible_port": 1}))
+    path.rename(path.with_name("inventory.yml"))
+    monkeypatch.chdir(path.parent)
+    result = doctor()
+    assert "away: not examined" in result.stdout
+    assert "inventory.yml in this folder names the machines" in result.stderr
+
+
+def _row(*findings, steps=()):
+    step = {"role": "docker_ce", "step": "install", "name": "Install", "reason": "x"}
+    found = {"name": "gpu-1", "address": "gpu-1", "observed": True, "machine": None}
+    return {**found, "steps": [step] * len(steps), "findings": [*findings]}
+
+
+def test_the_commands_that_carry_it_out_are_named():
+    refusal = finding("NO_GPU", "gpu-1")
+    report = finding("GPU_HEALTH_UNKNOWN", "gpu-1", gpus="x", error="x")
+    unseen = {**_row(finding("NODE_UNREACHABLE", "gpu-1", error="x")), "observed": False}
+    own = doctor_report.next_commands([_row(steps=["one"])], "")
+    assert own == (
+        "`metal-gpu plan` shows in detail what would change, and `metal-gpu site` changes it."
+    )
+    other = doctor_report.next_commands([_row(refusal)], " --inventory x --limit gpu-1")
+    assert "`metal-gpu site --inventory x --limit gpu-1` changes it." in other
+    assert other.endswith(" Variables in a remedy belong in the inventory.")
+    without = doctor_report.next_commands([_row(steps=["one"])], None)
+    assert without.startswith("`metal-gpu scan HOST --write inventory.yml` writes an inventory. ")
+    assert doctor_report.next_commands([_row(report)], "") == (
+        "`metal-gpu NAME` runs `ansible-playbook metal.gpu.NAME`."
+    )
+    assert doctor_report.next_commands([_row(), unseen], "") == ""
 
 
 def test_passwords_are_asked_for(start, known, tmp_path):

@@ -157,6 +157,30 @@ def test_a_finding_is_known_by_its_code(code):
             "Err:1 https://x.example 404", "REPOSITORY_UNREACHABLE", "short text", id="404"
         ),
         pytest.param("nvidia-smi hangs", "NVML_UNAVAILABLE", explain.WORDS, id="words"),
+        pytest.param(
+            "Failed to initialize NVML: Unknown Error",
+            "NVML_UNAVAILABLE",
+            explain.TEXT,
+            id="NVML has an unknown error, too",
+        ),
+        pytest.param(
+            "nvidia-container-cli.real: initialization error: driver rpc error: timed out",
+            "SMOKE_FAILED",
+            explain.TEXT,
+            id="container tools have an initialization error, too",
+        ),
+        pytest.param(
+            "Unable to determine the device handle for GPU3: 0000:04:00.0: Unknown Error",
+            "GPU_FAULTY",
+            explain.TEXT,
+            id="nvidia-smi has an unknown error, too",
+        ),
+        pytest.param(
+            'failed to create the automatic CDI modifier: "GPU is lost"',
+            "GPU_BLOCKS_CONTAINERS",
+            explain.READ,
+            id="a lost GPU and a container",
+        ),
     ],
 )
 def test_the_most_probable_cause_is_first(line, code, certainty):
@@ -183,6 +207,8 @@ def test_a_reading_names_what_the_line_names():
         "nvidia-smi",
         "the node is Ready",
         "eth0: link is up, 40400 Mbit/s",
+        "make[1]: *** [Makefile:240: __sub-make] Error 2",
+        "nvidia-driver-cuda\t3:580.178.04-1.el9\tinstalled",
         "{",
         "",
         "\x00\x1b[31m",

@@ -16,7 +16,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation i
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
 from ansible_collections.metal.gpu.tests.unit.support.healthy import containerd_node
 from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Machine
-from metal_gpu import Fleet, Host, node_program
+from metal_gpu import Fleet, Host, node_program, verdicts
 from metal_gpu.nodes import Node, observe
 from metal_gpu.ssh import Answer, Unreachable
 
@@ -104,10 +104,33 @@ def test_variable_that_only_ansible_renders_is_named(raw):
 
 
 @pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({"gpu_expected": "8"}, "gpu_expected"),
+        ({"gpu_expected": {"nvidia.com/gpu": "eight"}}, "gpu_expected"),
+        ({"verify_smoke": "perhaps"}, "verify_smoke"),
+        ({"nvidia_driver_version": "{{ number }}", "number": 580}, "nvidia_driver_version"),
+    ],
+)
+def test_what_site_refuses_is_refused(raw, variables, name):
+    plan = Node(Host("gpu-1", "a", variables=variables), interpret(raw)).plan()
+    refusal = plan.refusals[0]
+    assert refusal["code"] == "VARIABLE_INVALID"
+    assert name in refusal["message"]
+
+
+def test_variable_that_is_encrypted_is_not_checked(raw):
+    secret = {"__ansible_vault": "$ANSIBLE_VAULT;1.1;AES256\n00"}
+    host = Host("gpu-1", "a", variables={"verify_smoke_namespace": secret})
+    assert Node(host, interpret(raw)).plan().refusals == []
+
+
+@pytest.mark.parametrize(
     ("stdout", "stderr", "code", "words"),
     [
         (b"% Invalid input\n", b"", "NODE_NOT_OBSERVED", "% Invalid input"),
         (b"", b"No space left on device\n", "NODE_NOT_OBSERVED", "No space left"),
+        (b"This account is currently not available.\n", b"", "LOGIN_SHELL_MISSING", "no shell"),
         (
             f'{node_program.BEGIN}\n{{"python": null}}\n{node_program.END}'.encode(),
             b"",
@@ -211,10 +234,31 @@ class TestVerify:
         assert not verdict["ok"]
         assert verdict["layers"]["capacity"] == 1
 
+    def test_amounts_of_the_inventory_can_be_templates(self, raw, cluster):
+        server, kubeconfig = cluster
+        given = {"gpus": 2, "gpu_count": "{{ gpus }}"}
+        more = {"gpu_expected": {"nvidia.com/gpu": "{{ gpus + 1 }}"}}
+        hosts = [Host("gpu-1", "a", variables=given), Host("gpu-2", "b", variables=given | more)]
+        verdicts = {}
+        for host in hosts:
+            fleet = Fleet([host], connect=lambda _host, _settings: Recorded(answer(raw)))
+            [node] = fleet.observe()
+            self.put(server, node.observed["kubelet"]["node_name"], 2)
+            verdicts |= fleet.verify(kubeconfig)
+        assert verdicts["gpu-1"]["ok"]
+        assert not verdicts["gpu-2"]["ok"]
+        assert "expected 3 nvidia.com/gpu" in verdicts["gpu-2"]["findings"][0]["message"]
+
     def test_cluster_that_does_not_answer(self, fleet, tmp_path):
         verdict = fleet.verify(str(tmp_path / "none"))["gpu-1"]
         assert "CLUSTER_UNUSABLE" in [one["code"] for one in verdict["findings"]]
         assert verdict["layers"]["nvml"] == 2
+
+    def test_observation_that_nothing_can_judge(self, raw, tmp_path):
+        odd, good = Node(Host("odd", "a"), {}), Node(HOST, interpret(raw))
+        found = verdicts.judge([odd, good], str(tmp_path / "none"), None, 0, order=["odd", "gpu-1"])
+        assert found["odd"]["findings"][0]["code"] == "OBSERVATION_FAILED"
+        assert found["gpu-1"]["layers"]["nvml"] == 2
 
     def test_two_names_of_one_node(self, raw, tmp_path):
         hosts = [Host("a", "a"), Host("b", "b")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ def test_lost_gpu() -> None:
     lost = ("[GPU is lost]",) * 5
     use = parse(_output(_more(_recorded("nvidia_smi", "query-gpu-lost"), *lost)))
     assert [gpu["error"] for gpu in use.gpus] == [None, "[GPU is lost]"]
-    assert use.error is None
+    assert [gpu["code"] for gpu in use.gpus] == [None, "GPU_FAULTY"]
+    assert (use.error, use.code) == (None, None)
 
 
 def test_gpu_without_a_row() -> None:
@@ -92,25 +94,49 @@ def test_gpu_without_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("smi", "rc", "error"),
+    ("smi", "rc", "error", "code"),
     [
-        ("", "missing", "nvidia-smi is not installed"),
-        ("", "124", "nvidia-smi did not end within"),
-        ("", "137", "nvidia-smi did not end within"),
+        ("", "missing", "nvidia-smi is not installed", None),
+        ("", "124", "nvidia-smi did not end within 30 s", "NVML_UNAVAILABLE"),
+        ("", "137", "nvidia-smi did not end within 30 s", "NVML_UNAVAILABLE"),
         (
             "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
             "9",
             "couldn't communicate with the NVIDIA driver",
+            "NVML_UNAVAILABLE",
         ),
-        ('Field "power.limit" is not a valid field to query.', "2", "not a valid field"),
-        ("", "0", "nvidia-smi printed nothing"),
+        (
+            'Field "power.limit" is not a valid field to query.',
+            "2",
+            "not a valid field",
+            "NVML_UNAVAILABLE",
+        ),
+        ("", "0", "nvidia-smi printed nothing", "NVML_UNAVAILABLE"),
     ],
 )
-def test_failures(smi: str, rc: str, error: str) -> None:
+def test_failures(smi: str, rc: str, error: str, code: str | None) -> None:
     use = parse(_output(smi, rc))
     assert use.gpus == []
     assert use.error
     assert error in use.error
+    assert use.code == code
+
+
+def test_a_failure_with_rows_is_another_finding() -> None:
+    rows = _more(_recorded("nvidia_smi", "query-p100x2"), *"12345")
+    use = parse(_output(f"{rows}\nWARNING: infoROM is corrupted at gpu 0000:03:00.0", "14"))
+    assert len(use.gpus) == 2
+    assert use.error
+    assert "infoROM is corrupted" in use.error
+    assert use.code == "NVML_TROUBLE"
+
+
+def test_the_limit_is_the_one_in_the_message() -> None:
+    """timeout(1) gets the limit, and the parser of nvidia-smi names it."""
+    use = parse(_output("", "124"))
+    limit = re.search(r"timeout -k 1 (\d+) nvidia-smi", gpu_use.SCRIPT)
+    assert limit
+    assert use.error == f"nvidia-smi did not end within {limit[1]} s"
 
 
 def test_errors_of_the_kernel_log() -> None:
@@ -119,7 +145,48 @@ def test_errors_of_the_kernel_log() -> None:
     use = parse(_output(rows, log=log))
     (found,) = use.gpus[0]["xids"]
     assert (found["number"], found["tier"]) == (31, "application")
+    assert use.gpus[0]["code"] is None
     assert use.gpus[1]["xids"] == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(31, None), (62, "GPU_ERROR_LOGGED"), (172, "XID_UNKNOWN")]
+)
+def test_an_error_of_the_kernel_log_has_the_code_of_its_finding(
+    number: int, code: str | None
+) -> None:
+    rows = _more(_recorded("nvidia_smi", "query-p100x2"), *"12345")
+    log = f"[ 99.000000] NVRM: Xid (PCI:0000:03:00): {number}, pid=7, words\n"
+    assert [gpu["code"] for gpu in parse(_output(rows, log=log)).gpus] == [code, None]
+
+
+def _of_switch(number: int, words: str) -> str:
+    return f"[ 99.000000] nvidia-nvswitch3: SXid (PCI:0000:05:00.0): {number}, {words}\n"
+
+
+def test_fatal_errors_of_nvswitches() -> None:
+    """The lines are those of tests/recorded/xids.yml."""
+    rows = _more(_recorded("nvidia_smi", "query-p100x2"), *"12345")
+    fatal = _of_switch(20034, "Fatal, Link 30 LTSSM Fault Up")
+    other = _of_switch(12028, "Non-fatal, Link 32 egress non-posted PRIV error (First)")
+    use = parse(_output(rows, log=fatal + fatal + other))
+    assert use.switches == (
+        {
+            "address": "0000:05:00.0",
+            "sxids": [{"number": 20034, "count": 2, "line": "Fatal, Link 30 LTSSM Fault Up"}],
+            "code": "NVSWITCH_ERROR_LOGGED",
+        },
+    )
+    assert len(use.gpus) == 2
+    lost = "[ 99.000000] NVRM: Xid (PCI:0000:03:00): 79, pid=7, GPU has fallen off the bus.\n"
+    assert parse(_output(rows, log=fatal + lost)).switches == ()
+
+
+def test_a_failure_is_shown_beside_gpus_that_only_the_kernel_log_names() -> None:
+    log = "[ 99.000000] NVRM: Xid (PCI:0000:03:00): 31, pid=7, words\n"
+    use = parse(_output("", "124", log=log))
+    assert use.error == "nvidia-smi did not end within 30 s"
+    assert [gpu["code"] for gpu in use.gpus] == [None]
 
 
 def test_a_gpu_that_only_the_kernel_log_names() -> None:
@@ -127,6 +194,7 @@ def test_a_gpu_that_only_the_kernel_log_names() -> None:
     use = parse(_output(_more(_recorded("nvidia_smi", "query-p100x2"), *"12345"), log=log))
     last = use.gpus[-1]
     assert (last["address"], last["error"]) == ("0000:83:00.0", "nvidia-smi does not list it")
+    assert last["code"] == "GPU_ERROR_LOGGED"
     assert [one["number"] for one in last["xids"]] == [79]
 
 
@@ -183,7 +251,7 @@ def test_the_script_without_a_driver(tmp_path: Path) -> None:
     _rc, stdout, _stderr = _run(
         {"nvidia-smi": "echo Driver not loaded >&2; exit 9", "dmesg": "exit 1"}, tmp_path
     )
-    assert parse(stdout) == ([], "Driver not loaded")
+    assert parse(stdout) == ([], "Driver not loaded", "NVML_UNAVAILABLE", ())
 
 
 def test_the_script_leaves_the_answers_of_plugins_on_the_machine(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_hosts_of_a_group(path):
         ("hosts.yml", "a:\n  children:\n    b:\n      children:\n        a:\n", "contains itself"),
         ("hosts.ini", "[all]\na\n", "no YAML inventory.*pip install 'metal-gpu"),
         ("hosts", "a\n", "no YAML inventory"),
-        ("hosts.yml", "all:\n  hosts:\n    a: {ansible_port: many}\n", "the host a: invalid"),
+        ("hosts.yml", "all:\n  hosts:\n    <<: 1\n", "line 3: expected a mapping"),
     ],
 )
 def test_errors_have_their_place(tmp_path, name, text, expected):
@@ -157,7 +157,21 @@ DOAS = "ansible_become_method is doas, and this program becomes root with sudo o
         ({"ansible_ssh_common_args": "-o ProxyJump=a@b:22 -C"}, {"jump": "a@b:22", "options": {}}),
         (
             {"ansible_ssh_common_args": "-J b", "ansible_ssh_extra_args": "-oPort=7"},
-            {"jump": "b", "options": {"port": "7"}},
+            {"jump": "b", "port": 7, "options": {}},
+        ),
+        ({"ansible_ssh_args": "-vJ b -4qp7"}, {"jump": "b", "port": 7}),
+        ({"ansible_ssh_args": "-tto User=me -Cl you"}, {"user": "me"}),
+        ({"ansible_ssh_args": "-e none -L 1:a:2 -p 3"}, {"port": 3, "options": {}}),
+        ({"ansible_ssh_common_args": "-F /my/config -P lab"}, {"config_file": "/my/config"}),
+        ({"ansible_ssh_common_args": "-vFnone -P lab"}, {"options": {"tag": "lab"}}),
+        (
+            {"ansible_ssh_args": "-p 1", "ansible_port": 2, "ansible_ssh_common_args": "-p 3"},
+            {"port": 1},
+        ),
+        ({"ansible_port": 2, "ansible_ssh_common_args": "-p 3"}, {"port": 2}),
+        (
+            {"ansible_ssh_common_args": "-o ProxyCommand=x -o ProxyJump=a"},
+            {"jump": None, "options": {"proxycommand": "x"}},
         ),
         (
             {"ansible_ssh_common_args": "-o UserKnownHostsFile=/k -o 'ProxyCommand nc %h %p'"},
@@ -192,8 +206,52 @@ def test_encrypted_values():
     variables = {"ansible_password": secret, "ansible_become_pass": secret}
     host = connection_variables.host("n", variables)
     assert (host.password, host.become_password, host.obstacle) == (None, None, "")
-    with pytest.raises(ValueError, match="ansible_user is encrypted"):
-        connection_variables.host("n", {"ansible_user": secret})
+    host = connection_variables.host("n", {"ansible_user": secret})
+    assert host.obstacle == "ansible_user is encrypted, and has to be readable"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"ansible_port": "many"}, "ansible_port is 'many', expected a number from 1 to 65535"),
+        ({"ansible_port": 70000}, "ansible_port is '70000', expected a number from 1 to 65535"),
+        ({"ansible_become": "perhaps"}, "ansible_become is 'perhaps', expected true or false"),
+        ({"ansible_ssh_args": "-o 'x"}, 'ansible_ssh_args is "-o \'x": No closing quotation'),
+        ({"ansible_host": "{{ 1 / 0 }}"}, "the variable ansible_host cannot be rendered"),
+        ({"ansible_port": "{{ 'a' + 1 }}"}, "the variable ansible_port cannot be rendered"),
+    ],
+)
+def test_a_variable_without_a_valid_value_is_an_obstacle(variables, expected):
+    host = connection_variables.host("n", variables)
+    assert (host.name, host.address) == ("n", "n")
+    assert host.obstacle.startswith(expected)
+
+
+@pytest.mark.parametrize("reads", ["without_ansible", "path"])
+def test_one_host_that_cannot_be_used_does_not_end_the_others(tmp_path, request, reads):
+    request.getfixturevalue(reads)
+    (tmp_path / "hosts.yml").write_text(
+        "all:\n  hosts:\n    a: {ansible_port: many}\n    b: {ansible_host: 10.0.0.2}\n"
+    )
+    first, second = inventory.read(tmp_path / "hosts.yml")
+    assert "ansible_port is 'many'" in first.obstacle
+    assert (second.address, second.obstacle) == ("10.0.0.2", "")
+
+
+@pytest.mark.usefixtures("without_ansible")
+def test_a_host_with_a_variable_that_only_ansible_reads_does_not_end_the_others(tmp_path):
+    path = tmp_path / "hosts.yml"
+    path.write_text(
+        "all:\n  hosts:\n    a: {secret: !vault x, ansible_port: 1}\n    b:\n    c:\n    d:\n"
+    )
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars" / "b.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n33\n")
+    (tmp_path / "host_vars" / "c.yml").write_text("x: [\n")
+    first, second, third, last = inventory.read(path)
+    assert f"{path}, line 3: could not determine" in first.obstacle
+    assert "b.yml, line 1: the file is encrypted" in second.obstacle
+    assert "c.yml, line 2" in third.obstacle
+    assert last.obstacle == ""
 
 
 BASTION = (

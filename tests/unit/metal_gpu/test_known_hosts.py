@@ -6,14 +6,18 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from metal_gpu.ssh import known_hosts
 
+ROOT = Path(__file__).parents[3]
 KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIJ1y6sJ0rOmC8n3bmPz1b1Q6Jb6dkC2u1Tn1Jm9iSxQp"
 BLOB = base64.b64decode(KEY)
 
@@ -128,3 +132,55 @@ def test_file_keeps_its_owner(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fchown", lambda _file, user, group: asked.append((user, group)))
     known_hosts.add(path, "gpu-1", 22, "ssh-ed25519", BLOB, hashed=False)
     assert asked == [(os.getuid(), os.getgid())]
+
+
+def test_another_program_adds_a_key_at_the_same_time(tmp_path):
+    """It has the lock, and replaces the file. So the key goes into the new file."""
+    path = write(tmp_path, f"first ssh-ed25519 {KEY}")
+    with path.open() as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        arguments = (path, "gpu-1", 22, "ssh-ed25519", BLOB)
+        adding = threading.Thread(target=known_hosts.add, args=arguments, kwargs={"hashed": False})
+        adding.start()
+        (tmp_path / "new").write_text(f"{path.read_text()}second ssh-ed25519 {KEY}\n")
+        (tmp_path / "new").replace(path)
+    adding.join(10)
+    names = [line.split()[0] for line in path.read_text().splitlines()]
+    assert names == ["first", "second", "gpu-1"]
+
+
+def test_two_programs(tmp_path):
+    path = tmp_path / "new" / "known_hosts"
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom metal_gpu.ssh import known_hosts\n"
+        "for number in range(20):\n"
+        "    known_hosts.add(Path(sys.argv[1]), f'{sys.argv[2]}-{number}', 22, 'ssh-ed25519',"
+        f" {BLOB!r}, hashed=False)\n"
+    )
+    environment = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / '.ansible' / 'collections'}"}
+    programs = [
+        subprocess.Popen([sys.executable, "-c", code, path, name], env=environment) for name in "ab"
+    ]
+    assert [one.wait() for one in programs] == [0, 0]
+    names = sorted(line.split()[0] for line in path.read_text().splitlines())
+    assert names == sorted(f"{name}-{number}" for name in "ab" for number in range(20))
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_lock_that_does_not_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(known_hosts, "_LOCK_S", 0.05)
+    path = write(tmp_path)
+    with path.open() as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="another program has locked the file"):
+            known_hosts.add(path, "gpu-1", 22, "ssh-ed25519", BLOB, hashed=False)
+    assert path.read_text() == ""
+
+
+def test_read_only_file_stays_as_it_is(tmp_path):
+    path = write(tmp_path, f"other ssh-ed25519 {KEY}")
+    path.chmod(0o444)
+    with pytest.raises(PermissionError):
+        known_hosts.add(path, "gpu-1", 22, "ssh-ed25519", BLOB, hashed=False)
+    assert "gpu-1" not in path.read_text()

@@ -70,8 +70,8 @@ def test_head_is_old_python_too():
 
 OLD = """#!/bin/sh
 # Answers as Python 3.6 does: it cannot run the check of the version, and runs the head.
-[ "$1" = -c ] && exit 1
-exec {python} -c "import sys
+[ "$2" = -c ] && exit 1
+exec {python} -E -s -c "import sys
 sys.version_info = (3, 6, 8, 'final', 0)
 exec(sys.stdin.read())"
 """
@@ -82,6 +82,25 @@ def test_old_python_says_that_it_is(tmp_path):
     old.write_text(OLD.format(python=sys.executable))
     old.chmod(0o755)
     found = run(node_program.command(str(old)), program(), PATH=str(tmp_path))
+    with pytest.raises(PythonMissing, match=r"which is Python 3\.6\.8"):
+        node_program.read(found.stdout, found.stderr)
+
+
+def test_variables_of_the_login_shell_do_not_count(tmp_path):
+    """Such as those of an environment with another Python, which this one cannot start with."""
+    variables = {"PYTHONHOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    (tmp_path / "sitecustomize.py").write_text("raise SystemExit(1)")
+    found = run(node_program.command(sys.executable), program(), **variables)
+    assert node_program.read(found.stdout, found.stderr)
+
+
+def test_variables_and_directory_do_not_count_for_an_old_python(tmp_path):
+    old = tmp_path / "python3"
+    old.write_text(OLD.format(python=sys.executable))
+    old.chmod(0o755)
+    (tmp_path / "json.py").write_text("raise SystemExit('of the directory')")
+    variables = {"PATH": str(tmp_path), "PYTHONHOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    found = run(node_program.command(str(old)), program(), tmp_path, **variables)
     with pytest.raises(PythonMissing, match=r"which is Python 3\.6\.8"):
         node_program.read(found.stdout, found.stderr)
 

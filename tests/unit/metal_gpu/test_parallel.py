@@ -48,6 +48,17 @@ def test_at_most_the_limit_at_once_and_no_more_after_the_end():
     assert started < 20
 
 
+def test_no_thread_is_left_if_the_caller_stops_early():
+    before = {*threading.enumerate()}
+    results = each(range(1000), str, limit=8)
+    assert next(results)
+    workers = {*threading.enumerate()} - before
+    results.close()
+    for worker in workers:
+        worker.join(10)
+    assert not any(worker.is_alive() for worker in workers)
+
+
 def test_error_of_the_source():
     def source():
         yield 1

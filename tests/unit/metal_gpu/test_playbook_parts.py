@@ -146,6 +146,9 @@ def test_a_wrong_size_of_a_batch_is_refused(serial):
         (["--ask-become"], ["--ask-become-pass"]),
         (["-bkK"], ["--ask-pass", "--ask-become-pass"]),
         (["-e", "k=1", "-vvv"], []),
+        (["-kuadmin"], ["--ask-pass"]),
+        (["-uKJ", "--check"], []),
+        (["--vault-id", "site@file", "-e", "to=me@prompt"], []),
     ],
 )
 def test_passwords_are_asked_for_once(tmp_path, given, expected):
@@ -159,6 +162,10 @@ def test_passwords_are_asked_for_once(tmp_path, given, expected):
         ({"ANSIBLE_ASK_PASS": "false"}, "", []),
         ({}, "[privilege_escalation]\nbecome_ask_pass = True\n", ["--ask-become-pass"]),
         ({}, "[defaults]\nask_vault_pass=yes\n", ["--ask-vault-pass"]),
+        ({}, "[defaults]\r\nASK_PASS: on ; as everywhere\r\n", ["--ask-pass"]),
+        ({}, "[other]\nask_pass = true\n", []),
+        ({}, "no section\n", []),
+        ({"ANSIBLE_VAULT_IDENTITY_LIST": "a@file"}, "[defaults]\nvault_identity_list=b@f\n", []),
     ],
 )
 def test_passwords_that_the_settings_of_ansible_ask_for(tmp_path, environment, config, expected):
@@ -172,9 +179,47 @@ def test_an_inventory_that_does_not_exist_is_named(tmp_path):
         options.check_inventory(["/nowhere.yml"])
 
 
-def test_a_prompt_that_nobody_could_answer_is_refused(tmp_path):
-    with pytest.raises(options.OptionInvalid, match="site@prompt asks for the password of a vault"):
-        options.prompts(["--vault-id", "site@prompt"], tmp_path, {})
+@pytest.mark.parametrize(
+    ("given", "environment", "config"),
+    [
+        (["--vault-id", "site@prompt"], {}, ""),
+        (["--vault-i=prompt"], {}, ""),
+        (["--vault-id", "@prompt_ask_vault_pass"], {}, ""),
+        ([], {"ANSIBLE_VAULT_IDENTITY_LIST": "a@prompt, b@file"}, ""),
+        ([], {}, "[defaults]\nvault_identity_list = a@file, b@prompt\n"),
+    ],
+)
+def test_a_prompt_that_nobody_could_answer_is_refused(tmp_path, given, environment, config):
+    (tmp_path / "ansible.cfg").write_text(config)
+    with pytest.raises(options.OptionInvalid, match=r"prompt.* asks for the password of a vault"):
+        options.prompts(given, tmp_path, environment)
+
+
+@pytest.mark.parametrize("given", [["--become-password-file", "-"], ["--conn-pass-file=-"]])
+def test_standard_input_is_no_file_with_a_password(tmp_path, given):
+    with pytest.raises(options.OptionInvalid, match="is standard input"):
+        options.prompts(given, tmp_path, {})
+
+
+def test_what_is_no_option_is_not_handed_on_as_a_playbook():
+    options.check_more(["--forks", "9"])
+    with pytest.raises(options.OptionInvalid, match=r"staging\.yml is no option"):
+        options.check_more(["staging.yml", "-v"])
+
+
+@pytest.mark.parametrize(
+    ("more", "is_named"),
+    [
+        (["-i", "a.yml"], True),
+        (["-bia.yml"], True),
+        (["--inventory=a.yml"], True),
+        (["-v", "--forks", "9"], False),
+        (["--limit", "-i"], True),  # ansible-playbook has no value that starts like an option
+        ([], False),
+    ],
+)
+def test_an_inventory_among_what_is_handed_on(more, is_named):
+    assert options.names_inventory(more) is is_named
 
 
 @pytest.mark.parametrize("option", options.PROMPTS)
@@ -220,13 +265,24 @@ def test_a_log_is_private_and_old_ones_go(tmp_path):
     place.mkdir(parents=True)
     for number in range(log_files.KEPT + 5):
         (place / f"20200101T0000{number:02}Z-site-1.log").touch()
-    path, log = log_files.create(place, "site")
+    log = log_files.create(place, "site", print)
     log.close()
+    path = log.path
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     names = sorted(one.name for one in place.iterdir())
     assert len(names) == log_files.KEPT
     assert names[-1] == path.name
     assert names[0] == "20200101T000006Z-site-1.log"
+
+
+def test_a_full_disk_is_told_once_and_stops_nothing():
+    told = []
+    full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", buffering=1)
+    log = log_files.Log("run.log", full, told.append)
+    log.write("one\n")
+    log.write("two\n")
+    log.close()
+    assert told == ["the log run.log is not complete: [Errno 28] No space left on device"]
 
 
 def test_a_relative_state_folder_is_ignored(tmp_path):

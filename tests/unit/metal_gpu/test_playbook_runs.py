@@ -114,12 +114,14 @@ def test_the_exit_code_is_that_of_ansible(host, code, state, tmp_path):
 
 def test_options_reach_ansible(tmp_path):
     small = Small(tmp_path, gpu_1={}, gpu_2={}, gpu_3={"fails": True})
-    found = small.run(
-        "-l", "gpu-1,gpu-2", "--serial", "1", "-e", '{"words": "several words"}', "--", "-v"
-    )
+    (tmp_path / "inventory.yml").rename(tmp_path / "other.yml")
+    (tmp_path / "inventory.yml").write_text("gpu_nodes: {hosts: {gpu-4: {fails: true}}}\n")
+    own = ["-l", "gpu-1,gpu-2,gpu-4", "--serial", "1", "-e", '{"words": "several words"}']
+    found = small.run(*own, "--", "-v", "-i", "other.yml")
     assert found.returncode == 0, found.stdout
     assert found.stdout.count("several words") == 2
-    assert "gpu-3" not in found.stdout
+    assert "[gpu-3]" not in found.stdout
+    assert "[gpu-4]" not in found.stdout
     checked = small.run("--check", "--tags", "never-there")
     assert checked.returncode == 0
     assert "changed" not in checked.stdout
@@ -240,10 +242,18 @@ def test_without_ansible_runner_an_error_says_what_to_install(tmp_path):
     assert "ansible_runner" in found.stderr
 
 
-def test_a_wrong_option_is_named(tmp_path):
-    found = Small(tmp_path, gpu_1={}).run("--serial", "half")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--serial", "half"), "--serial is 'half'"),
+        (("inventory.yml",), "inventory.yml is no option"),
+    ],
+)
+def test_a_wrong_option_is_named(arguments, words, tmp_path):
+    found = Small(tmp_path, gpu_1={}).run(*arguments)
     assert found.returncode == 2
-    assert "--serial is 'half'" in found.stderr
+    assert words in found.stderr
+    assert not (tmp_path / "state").exists()  # nothing has run
 
 
 def test_a_password_needs_a_terminal(tmp_path):
@@ -253,14 +263,20 @@ def test_a_password_needs_a_terminal(tmp_path):
 
 
 def test_a_password_is_asked_for_once_and_handed_on(tmp_path):
-    small = Small(
-        tmp_path,
-        gpu_1={
-            "words": "{{ 'right' if ansible_become_password is defined or "
-            "lookup('ansible.builtin.pipe', 'true') == '' }}"
-        },
+    sudo = tmp_path / "sudo"
+    sudo.write_text(
+        "#!/bin/sh\n"
+        'while [ "$1" != -u ]; do [ "$1" != -p ] || { prompt=$2; shift; }; shift; done; shift 2\n'
+        'printf %s "$prompt" >&2; IFS= read -r given; [ "$given" = secret ] || exit 1\n'
+        'exec "$@"\n'
     )
-    child = small.on_terminal("-K", "--plain")
+    sudo.chmod(0o755)
+    small = Small(tmp_path, gpu_1={"ansible_become": True, "ansible_become_exe": str(sudo)})
+    child = small.on_terminal(
+        *("-K", "--plain"),
+        ANSIBLE_BECOME_ALLOW_SAME_USER="true",
+        ANSIBLE_AGNOSTIC_BECOME_PROMPT="false",
+    )
     child.expect("BECOME password: ")
     child.sendline("secret")
     text, code = ended(child)

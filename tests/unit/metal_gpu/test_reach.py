@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metal_gpu.answering import State
+from metal_gpu.answering import Answer, State
 from metal_gpu.reach import Reached, reach
 from metal_gpu.ssh.settings import Settings
 from metal_gpu.ssh.targets import ConfigInvalid
@@ -43,4 +43,22 @@ def test_a_host_with_two_ports_has_two_names() -> None:
 def test_a_configuration_that_cannot_be_read(home: Path) -> None:
     (home / ".ssh" / "config").write_text("ConnectTimeout soon\n")
     with pytest.raises(ConfigInvalid, match="soon"):
+        _reach("127.0.0.1:1")
+
+
+@pytest.mark.parametrize("port", ["many", "70000"])
+def test_a_target_that_cannot_be_used_does_not_end_the_others(home: Path, port: str) -> None:
+    (home / ".ssh" / "config").write_text(f"Host gpu-1\n  Port {port}\n")
+    heard: list[Answer] = []
+    first, second = reach(parse(["gpu-1", "127.0.0.1:1"]), Settings(), heard=heard.append)
+    assert first.answer.state is State.NOT_ASKED
+    assert port in str(first.answer.error)
+    assert second.answer.state is State.REFUSED
+    assert len(heard) == 2
+
+
+@pytest.mark.parametrize("text", ["IdentityFile ~no-such-user/key\n", "UserKnownHostsFile 'a\n"])
+def test_values_that_are_not_valid(home: Path, text: str) -> None:
+    (home / ".ssh" / "config").write_text(text)
+    with pytest.raises(ConfigInvalid):
         _reach("127.0.0.1:1")

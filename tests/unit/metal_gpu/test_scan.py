@@ -122,12 +122,31 @@ def test_each_machine_is_its_own_line_and_the_others_go_on() -> None:
     assert [(one["host"], one["problem"]) for one in machines] == [
         ("gpu-1", None),
         ("10.0.0.1", "not a Linux machine, but a network device of Cisco: SSH-2.0-Cisco-1.25"),
-        ("gpu-2", unknown["message"]),
+        ("gpu-2", "the node cannot be reached: the login failed"),
         ("gpu-3", "Connection refused"),
         ("win", "not a Linux machine, but Windows: SSH-2.0-OpenSSH_for_Windows_9.5"),
     ]
     assert machines[2]["finding"] == unknown
     assert sorted(one["host"] for one in seen) == sorted(one["host"] for one in machines)
+
+
+def test_a_target_that_cannot_be_used_has_its_finding() -> None:
+    """Also an address of a network, because nobody knows whether a machine is there."""
+    (machine,) = find([_reached("10.0.0.2", State.NOT_ASKED, member=True)], _observer())
+    assert machine["finding"] is not None
+    assert machine["finding"]["code"] == "NODE_UNREACHABLE"
+    assert machine["problem"] == machine["finding"]["message"]
+    assert machine["problem"].endswith("the node cannot be reached: Connection refused")
+
+
+def test_an_observation_of_an_unexpected_form_does_not_end_the_others() -> None:
+    odd = {**_observation("virgin"), "pci": None}
+    odd_one, good = find(
+        [_reached("gpu-1"), _reached("gpu-2")],
+        _observer(gpu_1=odd, gpu_2=_observation("virgin")),
+    )
+    assert (odd_one["finding"] or {})["code"] == "OBSERVATION_FAILED"
+    assert good["observed"]
 
 
 def test_addresses_of_a_network_behind_a_jump_host_may_not_exist() -> None:

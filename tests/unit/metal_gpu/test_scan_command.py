@@ -14,6 +14,7 @@ import pytest
 import typer
 import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Machine as SshMachine
 from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Server
 from metal_gpu.answering import Answer, State
@@ -42,6 +43,18 @@ def _machine(host: str = "gpu-1", **changes: Any) -> Machine:
     return machine
 
 
+def _refusing(address: str) -> dict[str, Any]:
+    refused = finding(
+        "LOGIN_REFUSED",
+        address,
+        machine=address,
+        user="admin",
+        login=f"admin@{address}",
+        error="no key",
+    )
+    return {"observed": False, "host": address, "address": address, "finding": refused}
+
+
 def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     silent: Machine = {**_machine("gpu-2"), "observed": False, "gpus": [], "problem": "no answer"}
     found = Found([_machine(), silent], ["one machine"], ["x collides"])
@@ -55,6 +68,10 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert addresses == "gpu-1: Tesla P100-PCIE-16GB: 0000:03:00.0, 0000:04:00.0"
     assert end == "254 addresses asked, 1 machines observed, 2 GPUs"
     assert shown.err.splitlines() == ["gpu-2: no answer", "one machine", "x collides"]
+    refusing: Any = {**_machine(), **_refusing("10.0.0.1")}
+    command._show(Found([_machine(), refusing], [], []), quiet=False, asked=254)
+    end = capsys.readouterr().out.splitlines()[-1]
+    assert end == "254 addresses asked, 1 machines observed, 2 GPUs; 1 machine refused the login"
     command._show(Found([_machine()], ["one machine"], []), quiet=True, asked=254)
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "")
@@ -76,16 +93,51 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
             exit_codes.NOT_ASKED,
             id="member-with-a-finding",
         ),
+        pytest.param([_refusing("10.0.0.1"), {}], [], exit_codes.OK, id="member-refuses"),
+        pytest.param([_refusing("gpu-2"), {}], [], exit_codes.OK, id="one-of-a-range-refuses"),
+        pytest.param([_refusing("gpu-1"), {}], [], exit_codes.NOT_ASKED, id="named-refuses"),
+        pytest.param([_refusing("10.0.0.1")], [], exit_codes.NOT_ASKED, id="only-refusals"),
+        pytest.param(
+            [{**_refusing("10.0.0.1"), "port": 2222}, {}],
+            [],
+            exit_codes.NOT_ASKED,
+            id="another-port-of-a-member-is-named",
+        ),
+        pytest.param(
+            [{**_refusing("10.0.0.1"), "host": "10.0.0.1, behind a gate"}, {}],
+            [],
+            exit_codes.NOT_ASKED,
+            id="another-host-refuses",
+        ),
+        pytest.param(
+            [{"observed": False, "address": "gpu-2"}, {}],
+            [],
+            exit_codes.NOT_ASKED,
+            id="one-of-a-range-is-silent",
+        ),
     ],
 )
 def test_exit_codes(machines: list[dict[str, Any]], collisions: list[str], code: int) -> None:
     chosen = [
-        Target("10.0.0.1", None, None, "argument 1", is_member=True),
+        Target("10.0.0.1", None, None, "argument 1", is_member=True, is_of_many=True),
         Target("gpu-1", None, None, "argument 2"),
+        Target("gpu-2", None, None, "argument 3", is_of_many=True),
+        Target("10.0.0.1", 2222, None, "argument 4"),
     ]
     found: Any = [{**_machine(), **changes} for changes in machines]
     named = Found(found, ["10.1.0.1 and 10.0.0.1 are the same machine"], collisions)
     assert command._exit_code(named, chosen) == code
+
+
+def test_a_strict_scan_ends_with_each_refusal() -> None:
+    chosen = [
+        Target("10.0.0.1", None, None, "argument 1", is_member=True, is_of_many=True),
+        Target("gpu-1", None, None, "argument 2"),
+    ]
+    machines: Any = [{**_machine(), **changes} for changes in (_refusing("10.0.0.1"), {})]
+    found = Found(machines, [], [])
+    assert command._exit_code(found, chosen) == exit_codes.OK
+    assert command._exit_code(found, chosen, strict=True) == exit_codes.NOT_ASKED
 
 
 def test_command(
@@ -111,6 +163,16 @@ def test_unusable_configuration_of_ssh(home: Path, capsys: pytest.CaptureFixture
     (home / ".ssh" / "config").write_text("ConnectTimeout soon\n")
     assert _code("127.0.0.1:1") == exit_codes.USAGE
     assert "soon" in capsys.readouterr().err
+
+
+def test_a_target_that_the_configuration_of_ssh_has_no_valid_port_for(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / ".ssh" / "config").write_text("Host gpu-1\n Port many\n")
+    assert _code("gpu-1", "127.0.0.1:1") == exit_codes.NOT_ASKED
+    said = capsys.readouterr().err
+    assert "gpu-1: the node cannot be reached: the configuration of ssh cannot be used" in said
+    assert "127.0.0.1: Connection refused" in said
 
 
 def test_unusable_targets(capsys: pytest.CaptureFixture[str]) -> None:

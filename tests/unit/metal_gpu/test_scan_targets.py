@@ -69,6 +69,16 @@ def test_only_addresses_of_networks_may_not_exist() -> None:
     ]
 
 
+def test_single_hosts_are_the_users_own() -> None:
+    targets = parse(["10.0.0.0/30", "10.0.0.2", "host-[1-2]", "host-2", "10.0.0.[8-9]", "gpu-1"])
+    assert [one.host for one in targets if one.is_of_many] == [
+        "10.0.0.1",
+        "host-1",
+        "10.0.0.8",
+        "10.0.0.9",
+    ]
+
+
 def test_file(tmp_path: Path) -> None:
     path = tmp_path / "hosts.txt"
     path.write_text("# rack 1\ngpu-[1-2]  admin@gpu-3 # new\n\n10.0.0.9\n")

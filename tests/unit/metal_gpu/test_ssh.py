@@ -60,6 +60,25 @@ def test_accepted_key_is_known_from_then_on(start, key, home):
     assert (home / ".ssh" / "known_hosts").stat().st_mode & 0o777 == 0o600
 
 
+def test_no_file_that_can_keep_an_accepted_key(start, key):
+    server = start(Machine(keys=[key]))
+    host = at(server, options={"userknownhostsfile": "none"})
+    assert finding(host, Settings(user="admin"))["code"] == "HOST_KEY_UNKNOWN"
+    found = finding(host, Settings(user="admin", accept_new_host_keys=True))
+    assert "UserKnownHostsFile is none" in found["message"]
+    assert server.machine.logins == []
+
+
+def test_configuration_of_the_host_is_that_of_its_jump_host(start, known, key, tmp_path):
+    """As for `ssh -F FILE -J HOST`."""
+    jump, server = start(Machine(keys=[key])), start(Machine(keys=[key]))
+    settings = known(jump, server)
+    (tmp_path / "own").write_text(f"Host gate\n HostName 127.0.0.1\n Port {jump.port}\n")
+    host = at(server, jump="admin@gate", config_file=str(tmp_path / "own"))
+    with connect(host, settings) as session:
+        assert session.run("echo in").stdout == b"in\n"
+
+
 def test_changed_key_is_refused_also_with_the_permission(start, known, key, tmp_path):
     server = start(Machine(keys=[key], password="secret"))
     settings = known(server, accept_new_host_keys=True, password="secret")
@@ -260,6 +279,14 @@ class TestSudo:
         (tmp_path / "bin" / "sudo").write_text(f"#!/bin/sh\necho '{refusal}' >&2; exit 1\n")
         assert refusal in finding(self.root(machine), known(machine))["message"]
 
+    def test_sudo_that_wants_a_terminal(self, server, known, tmp_path):
+        machine = server(None)
+        words = "sudo: sorry, you must have a tty to run sudo"
+        (tmp_path / "bin" / "sudo").write_text(f"#!/bin/sh\necho '{words}' >&2; exit 1\n")
+        found = finding(self.root(machine), known(machine))
+        assert found["code"] == "SUDO_NEEDS_TERMINAL"
+        assert found["message"].endswith(words)
+
     def test_no_sudo(self, server, known, tmp_path):
         machine = server(None)
         (tmp_path / "bin" / "sudo").write_text("#!/no/such/program\n")
@@ -345,8 +372,9 @@ def test_closed_port_and_unknown_name():
         closed = listening.getsockname()[1]
     found = finding(Host("node", "127.0.0.1", closed), Settings())
     assert f"127.0.0.1 port {closed}: Connection refused" in found["message"]
-    found = finding(Host("node", "no-such-name.invalid"), Settings())
-    assert "the name cannot be resolved" in found["message"]
+    for name in ("no-such-name.invalid", f"{'a' * 64}.invalid"):
+        found = finding(Host("node", name), Settings())
+        assert "the name cannot be resolved" in found["message"]
 
 
 def test_obstacle_of_the_inventory():

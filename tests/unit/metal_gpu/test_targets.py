@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from metal_gpu import Host, Settings
+from metal_gpu.ssh import config_file, local_networks
 from metal_gpu.ssh.targets import ConfigInvalid, resolve
 
 CONFIG = """
@@ -53,19 +54,29 @@ def config(home):
     return folder / "config"
 
 
+def ssh(config, *words):
+    """Return what ssh understands, by keyword; an error has no keyword."""
+    command = ["ssh", "-G", "-F", config, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    pairs = [line.partition(" ")[::2] for line in done.stdout.splitlines()]
+    wanted: dict[str, str] = {}
+    for keyword, value in pairs:
+        wanted.setdefault(keyword, value)
+    return wanted | {"": done.stderr if done.returncode else ""}
+
+
 @pytest.mark.parametrize("name", ["gate", "gpu-1", "plain", "included", "other", "tabs"])
 def test_as_ssh_understands_it(config, name):
-    printed = subprocess.run(
-        ["ssh", "-G", "-F", config, name], capture_output=True, text=True, check=True
-    ).stdout
-    wanted = dict(line.partition(" ")[::2] for line in printed.splitlines())
-    found = resolve(Host(name, name), Settings())
+    wanted = ssh(config, name)
+    found = resolve(Host(name, name), Settings(config_file=config))
     assert (found.user, str(found.port), found.address) == (
         wanted["user"],
         wanted["port"],
         wanted["hostname"],
     )
     assert ",".join(found.jumps) == wanted.get("proxyjump", "").replace("none", "")
+    command = found.proxy_command or "none"
+    assert command.startswith(wanted.get("proxycommand", "none").partition("%")[0])
 
 
 def test_everything_of_a_host(home):
@@ -99,15 +110,26 @@ def test_proxy_command(config):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Port 22\nnonsense\n", "Unparsable line nonsense"),
-        ("Port many\n", "Port or ConnectTimeout of x"),
-        ("Match nothing\n", "config"),
+        ("Port 22\nnonsense\n", "config, line 2: no value after nonsense"),
+        ("Port\n", "line 1: no value after Port"),
+        ("Port many\n", "line 1: Port is 'many', expected a number from 1 to 65535"),
+        ("Port 70000\n", "line 1: Port is '70000'"),
+        ("Match host\n", "line 1: Match has no value for host"),
+        ("User a b\n", "line 1: user has more than one value"),
+        ("User 'a\n", "line 1: the quotation marks have no end"),
+        ("Include config\n", "line 1: the file includes itself"),
+        ("Include more/loop\n", "loop, line 1: the file includes itself"),
+        ("UserKnownHostsFile none /x\n", "line 1: none must be the only value"),
     ],
 )
 def test_invalid_configuration(config, text, expected):
+    """As for ssh, which names the line too."""
+    (config.parent / "more" / "loop").write_text("Include more/loop\n")
     config.write_text(text)
     with pytest.raises(ConfigInvalid, match=expected):
         resolve(Host("x", "x"), Settings())
+    if "Include" not in text:  # ssh reads another ~/.ssh: that of the real home
+        assert ssh(config, "x")[""]
 
 
 def test_named_configuration_has_to_exist(tmp_path):
@@ -116,11 +138,6 @@ def test_named_configuration_has_to_exist(tmp_path):
     (tmp_path / "own").write_text("Host x\n Port 7\n")
     found = resolve(Host("x", "x"), Settings(config_file=tmp_path / "own"))
     assert found.port == 7
-
-
-def test_file_that_includes_itself(config):
-    config.write_text("Include config\nHost x\n Port 7\n")
-    assert resolve(Host("x", "x"), Settings()).port == 7
 
 
 REAL = {
@@ -136,19 +153,170 @@ REAL = {
     "Host a\n User yes\nMatch canonical host *.localhost\n Port 24\n",
     "not UTF-8": "# R\xe9seau\nHost a\n User yes\n",
     "tab": "Include\tmore/*.conf\nHost a\n\tUser\tyes\n",
+    # Include inside a block, which counts only if the block does
+    "included in a Host": "Host a\n Include {more}/nested\n HostName 1.1.1.1\nHost *\n User last\n",
+    "included in another Host": "Host b\n Include {more}/nested\n Port 5\nHost *\n User last\n",
+    "included in a Match": "Match host a\n Include {more}/nested\n Port 5\n",
+    "included in another Match": "Match user x\n Include {more}/nested\nMatch all\n Port 5\n",
+    "included in the second reading": "Match final host a\n Include {more}/nested\n Port 5\n",
+    "included twice": "Host b\n Include {more}/outer\nHost a\n Include {more}/outer\n",
+    "folder among the included files": "Include {more}/*\nUser yes\n",
+    "proxy command before a jump host": "ProxyCommand nc x\nProxyJump g\n",
+    "jump host before a proxy command": "ProxyJump g\nProxyCommand nc x\n",
+    "no jump host": "ProxyJump none\nProxyCommand nc x\n",
+    "negated criteria": "User me\nMatch !host b user me !user x\n Port 3\n",
+    "user that is not set": "Match user nobody-of-this-name\n Port 3\n",
+    "command": 'Match exec "test %h = a"\n Port 4\nMatch exec "test %h = b"\n User no\n',
+    "command that is not run": 'Match host b exec "touch {more}/run"\n Port 4\n',
+    "capital letters of a host": "Host A\n Port 4\n",
+    "list in a Host": "Host b,a\n Port 4\n",
+    "set of characters, which ssh has not": "Host [a]\n Port 4\n",
+    "quotes": 'Host "a" c\n User "my name"\n Port \'7\'\n',
+    "name of the second reading": "HostName %h.x\nMatch final all\n Port 1\nHost a.x\n User fin\n",
+    "original name": "HostName %h.x\nMatch final host *.x\n Port 9\n"
+    "Match originalhost a\n User o\n",
+    "no host": "Match !all\n Port 9\nMatch all\n User yes\n",
 }
 
 
 @pytest.mark.parametrize("text", REAL.values(), ids=REAL)
-def test_what_the_parser_of_paramiko_does_not_know(config, text):
-    config.write_bytes(text.encode("latin-1"))
+def test_forms_of_the_file(config, text):
+    more = config.parent / "more"
+    (more / "nested").write_text("User inside\nHost b\n Port 99\nHost *\n Port 77\n")
+    (more / "outer").write_text(f"Match host a\n Include {more}/nested\n")
+    (more / "folder").mkdir()
+    config.write_bytes(text.replace("{more}", str(more)).encode("latin-1"))
     test_as_ssh_understands_it(config, "a")
+    assert not (more / "run").exists()
 
 
-@pytest.mark.parametrize("criterion", ["tagged x", "localnetwork 127.0.0.0/8", "!sessiontype exec"])
-def test_a_block_with_another_criterion_does_not_count(config, criterion):
-    config.write_text(f"Match {criterion}\n User no\nHost *\n User yes\n")
-    assert resolve(Host("a", "a"), Settings()).user == "yes"
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [
+        (["-vJ", "g"], {"jump": "g"}),
+        (["-p", "7", "-o", "Port=8"], {"port": 7}),
+        (["-l", "me"], {"user": "me"}),
+        (["-o", "ProxyCommand=nc x", "-o", "ProxyJump=g"], {"options": {"proxycommand": "nc x"}}),
+        (["-o", "HostName=%h.x"], {"options": {"hostname": "%h.x"}}),
+    ],
+)
+def test_options_come_before_the_file(config, words, variables):
+    config.write_text(
+        "ProxyJump other\nPort 99\nMatch user me\n HostName me\nMatch all\n User no\n"
+    )
+    wanted = ssh(config, *words, "a")
+    found = resolve(Host("a", "a", **variables), Settings(config_file=config))
+    assert (found.user, str(found.port), found.address, ",".join(found.jumps)) == (
+        wanted["user"],
+        wanted["port"],
+        wanted["hostname"],
+        wanted.get("proxyjump", ""),
+    )
+    assert (found.proxy_command or "none") == wanted.get("proxycommand", "none")
+
+
+def _user(config, text, **variables):
+    config.write_text(text)
+    return resolve(Host("a", "a", **variables), Settings()).user
+
+
+class TestCriteriaOfNewerVersions:
+    """OpenSSH 9.2, which the other tests ask, refuses them."""
+
+    @pytest.mark.parametrize(
+        ("text", "user"),
+        [
+            ("Match tagged lab\n User no\nMatch all\n User yes\n", "yes"),
+            ("Tag lab\nMatch tagged l*\n User yes\n", "yes"),
+            ("Host a\n Tag lab\nMatch tagged lab,x host a\n User yes\n", "yes"),
+            ("Tag other\nMatch !tagged lab\n User yes\n", "yes"),
+            ('Match tagged ""\n User yes\n', "yes"),
+            ("Match localnetwork 127.0.0.0/8\n User yes\n", "yes"),
+            ("Match localnetwork 192.0.2.77/32,127.0.0.1/32\n User yes\n", "yes"),
+            ("Match localnetwork 203.0.113.0/28\n User no\nHost a\n User yes\n", "yes"),
+            ("Match !localnetwork 203.0.113.0/28\n User yes\n", "yes"),
+        ],
+    )
+    def test_that_are_known(self, config, text, user):
+        assert _user(config, text) == user
+
+    def test_tag_of_the_command_line(self, config):
+        text = "Tag no\nMatch tagged lab\n User yes\n"
+        assert _user(config, text, options={"tag": "lab"}) == "yes"
+
+    def test_networks_that_are_not_valid(self, config):
+        for network in ("127.0.0.1/8", "x"):
+            with pytest.raises(ConfigInvalid, match="line 1: localnetwork cannot be told"):
+                _user(config, f"Match localnetwork {network}\n User no\n")
+
+    def test_addresses_that_cannot_be_read(self, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            local_networks.has_address_in(["127.0.0.0/8"], tmp_path)
+
+    def test_addresses_of_the_kernel(self, tmp_path):
+        (tmp_path / "fib_trie").write_text(
+            "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.1.2.0\n        /24 link UNICAST\n"
+            "     |-- 10.1.2.7\n        /32 host LOCAL\n     |-- 10.1.2.255\n"
+            "        /32 link BROADCAST\n"
+        )
+        inside = lambda network: local_networks.has_address_in([network], tmp_path)  # noqa: E731
+        assert [inside("10.1.2.7/32"), inside("10.1.2.0/24")] == [True, True]
+        assert [inside("10.1.2.255/32"), inside("2001:db8::/32")] == [False, False]
+        line = "20010db8000000000000000000000002 04 40 00 82     eth0\n"
+        (tmp_path / "if_inet6").write_text(line)
+        assert inside("2001:db8::/32")
+
+    @pytest.mark.parametrize(
+        "criterion", ["sessiontype exec", "!version OpenSSH_10*", "host a command x", "new=1"]
+    )
+    def test_that_are_not_known_and_count(self, config, criterion):
+        with pytest.raises(ConfigInvalid, match=r"config, line 2: only ssh knows the criterion"):
+            _user(config, f"Port 1\nMatch {criterion}\n User no\n")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Match sessiontype shell\n RemoteCommand tmux\nMatch all\n User yes\n",
+            "User yes\nMatch sessiontype shell\n User no\n",
+            "Match host b sessiontype exec\n User no\nHost *\n User yes\n",
+            "Match sessiontype shell host b\n User no\nHost *\n User yes\n",
+        ],
+    )
+    def test_that_are_not_known_and_change_nothing(self, config, text):
+        assert _user(config, text) == "yes"
+
+
+def test_command_of_a_match_that_does_not_end(config, monkeypatch):
+    monkeypatch.setattr(config_file, "_EXEC_S", 0.2)
+    with pytest.raises(ConfigInvalid, match="line 1: sleep 60 does not end within"):
+        _user(config, 'Match exec "sleep 60"\n User no\n')
+    with pytest.raises(ConfigInvalid, match="line 1: only ssh knows %C of test %C"):
+        _user(config, 'Match exec "test %C"\n User no\n')
+
+
+@pytest.mark.parametrize("value", ["none", "NONE"])
+def test_no_file_of_known_hosts(config, value):
+    config.write_text(f"UserKnownHostsFile {value}\n")
+    found = resolve(Host("a", "a"), Settings())
+    assert found.new_keys is None
+    assert [*map(str, found.known_hosts)] == [
+        "/etc/ssh/ssh_known_hosts",
+        "/etc/ssh/ssh_known_hosts2",
+    ]
+    config.write_text(f"GlobalKnownHostsFile {value}\n")
+    found = resolve(Host("a", "a"), Settings())
+    assert found.new_keys == found.known_hosts[0]
+    assert len(found.known_hosts) == 2
+
+
+def test_file_of_the_host(config, tmp_path):
+    own = tmp_path / "own"
+    own.write_text("Host a\n Port 7\n")
+    assert resolve(Host("a", "a", config_file=str(own)), Settings()).port == 7
+    config.write_text("Port 8\n")
+    assert resolve(Host("a", "a", config_file="none"), Settings()).port == 22
+    with pytest.raises(ConfigInvalid, match=f"cannot read {tmp_path}/none: No such file"):
+        resolve(Host("a", "a", config_file=f"{tmp_path}/none"), Settings())
 
 
 def test_tokens_have_the_port_and_the_user_of_the_command(config, home, monkeypatch):

@@ -37,7 +37,9 @@ def scan(home: Path) -> Scan:
         "LANG": "C.UTF-8",
     }
 
-    def run(*words: str | Path, answers: str | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        *words: str | int | Path, answers: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "metal_gpu", "scan", "--timeout", "5", *map(str, words)],
             env=environment,
@@ -117,8 +119,24 @@ def test_a_login_that_is_refused_has_its_remedy(
     server = start(Machine(password="secret"))
     done = scan("--user", "admin", "--accept-new-host-keys", f"127.0.0.1:{server.port}")
     assert done.returncode == exit_codes.NOT_ASKED
-    assert "does not let admin log in" in done.stderr
+    place = f"[127.0.0.1]:{server.port}"
+    assert f"\n127.0.0.1: {place} does not let admin log in: " in f"\n{done.stderr}"
     assert "remedy: " in done.stderr
+
+
+def test_a_machine_of_a_network_may_refuse_the_login(
+    scan: Scan, start: Callable[[Machine], Server], key: Any
+) -> None:
+    """It can be somebody else's. `scan && site` goes on with those that let the user in."""
+    good, other = start(Machine(keys=[key])), start(Machine(password="secret"))
+    ours = f"127.0.0.1:{good.port}"
+    words = ("--user", "admin", "--accept-new-host-keys", "--port", other.port, ours)
+    done = scan(*words, "127.0.0.1/32")
+    assert done.returncode == exit_codes.OK, done.stderr
+    assert "does not let admin log in" in done.stderr
+    assert "1 machines observed, 0 GPUs; 1 machine refused the login" in done.stdout
+    assert scan(*words, "127.0.0.1/32", "--strict").returncode == exit_codes.NOT_ASKED
+    assert scan(*words, "127.0.0.1").returncode == exit_codes.NOT_ASKED
 
 
 def test_a_switch_in_a_network_is_no_problem_and_no_machine(scan: Scan) -> None:

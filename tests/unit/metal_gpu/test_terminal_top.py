@@ -30,15 +30,16 @@ _FIXTURES = _ROOT / "tests" / "unit" / "fixtures" / "nvidia_smi"
 _SCHEMA = json.loads((_ROOT / "src" / "metal_gpu" / "schemas" / "top.json").read_text())
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\r")
 _LOST = "[    9.000000] NVRM: Xid (PCI:0000:82:00): 79, pid=7, GPU has fallen off the bus."
+_SWITCH = "[    9.500000] nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 22003, Fatal, x"
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """The environment of a machine with a lost GPU."""
+    """The environment of a machine with a lost GPU, and with a broken NVSwitch."""
     rows = (_FIXTURES / "query-gpu-lost.txt").read_text().partition("\n\n")[2].split("\n")
     text = "".join(f"{row}, 87, 12345, 64, 231.42, 250.00\n" for row in rows if row)
     (tmp_path / "rows").write_text(text)
-    (tmp_path / "log").write_text(f"[    0.000000] Linux version 6.1.0\n{_LOST}\n")
+    (tmp_path / "log").write_text(f"[    0.000000] Linux version 6.1.0\n{_LOST}\n{_SWITCH}\n")
     for name, file in (("nvidia-smi", "rows"), ("dmesg", "log")):
         (tmp_path / name).write_text(f"#!/bin/sh\ncat {tmp_path}/{file}\n")
         (tmp_path / name).chmod(0o755)
@@ -70,7 +71,9 @@ def test_document(environment: dict[str, str]) -> None:
     jsonschema.validate(document, _SCHEMA)
     good, lost = document["machines"][0]["gpus"]
     assert (good["utilization"], good["power_w"]) == (87, 231.42)
-    assert lost["error"] == "[GPU is lost]"
+    assert (lost["error"], lost["code"]) == ("[GPU is lost]", "GPU_FAULTY")
+    (switch,) = document["machines"][0]["switches"]
+    assert switch["sxids"][0]["number"] == 22003
     assert [one["number"] for one in lost["xids"]] == [79]
 
 
@@ -78,13 +81,17 @@ def test_plain_lines_without_a_terminal(environment: dict[str, str]) -> None:
     done = _run(environment, "--once")
     assert done.returncode == exit_codes.FOUND, done.stderr
     assert "\x1b" not in done.stdout
-    head, lost, good, end = done.stdout.splitlines()
+    switch, head, lost, good, remedies, end = done.stdout.splitlines()
+    assert "NVSWITCH_ERROR_LOGGED: NVSwitch 0000:05:00.0: SXid 22003 Fatal, x" in switch
     assert head.split()[:4] == ["host", "GPU", "model", "use"]
-    assert "[GPU is lost]; Xid 79" in lost
+    assert "[GPU is lost]; Xid 79 GPU off the bus; GPU_FAULTY" in lost
+    assert remedies == (
+        "remedies: metal-gpu doctor HOST; metal-gpu explain NVSWITCH_ERROR_LOGGED GPU_FAULTY"
+    )
     assert good.split()[1] == "0"
     assert "12.1/16G" in good
     assert "2 GPUs on 1 of 1 machines" in end
-    assert "1 GPU needs somebody" in end
+    assert "1 GPU needs somebody; 1 NVSwitch needs somebody" in end
 
 
 def test_unusable_arguments(environment: dict[str, str]) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
 from metal_gpu.gpu_pods import GpuPods
-from metal_gpu.gpu_use import Gpu, parse
+from metal_gpu.gpu_use import Gpu, Switch, parse
 from metal_gpu.hosts import Host
 from metal_gpu.ssh.settings import Settings
-from metal_gpu.top import Machine, Top, attention, named, needs_somebody
+from metal_gpu.top import Machine, Top, attention, codes, is_failing, named, needs_somebody
 
 _FIXTURES = Path(__file__).parents[1] / "fixtures"
 _UUID = "GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01"
@@ -33,11 +33,23 @@ def _gpu(**changes: Any) -> Gpu:
 
 
 def _machine(host: str, *gpus: Gpu, answered: bool = True, error: str | None = None) -> Machine:
-    return {"host": host, "error": error, "answered": answered, "gpus": list(gpus)}
+    return {
+        "host": host,
+        "error": error,
+        "code": None,
+        "answered": answered,
+        "gpus": list(gpus),
+        "switches": [],
+    }
 
 
 def _xid(number: int, tier: str) -> dict[str, object]:
     return {"number": number, "count": 1, "tier": tier, "meaning": "x"}
+
+
+def _switch(number: int) -> Switch:
+    sxids: Any = [{"number": number, "count": 1, "line": "Fatal, x"}]
+    return {"address": "0000:05:00.0", "sxids": sxids, "code": "NVSWITCH_ERROR_LOGGED"}
 
 
 @pytest.fixture
@@ -65,18 +77,39 @@ def test_what_needs_attention_is_first() -> None:
         _machine("broken", _gpu(xids=[_xid(79, "hardware")])),
         _machine("lost", _gpu(error="[GPU is lost]")),
         _machine("silent", answered=False, error="no answer"),
+        {**_machine("switch", _gpu()), "switches": [_switch(20034)]},
     ]
     ordered = sorted(machines, key=lambda one: (attention(one), one["host"]))
     assert [one["host"] for one in ordered] == [
         "silent",
         "broken",
         "lost",
+        "switch",
         "program",
         "busy",
         "idle",
     ]
     assert needs_somebody(machines[3]["gpus"][0])
     assert not needs_somebody(machines[2]["gpus"][0])
+    assert [one["host"] for one in ordered if is_failing(one)] == [
+        "silent",
+        "broken",
+        "lost",
+        "switch",
+    ]
+
+
+def test_codes_are_those_of_all_readings_each_once() -> None:
+    silent = {**_machine("silent", answered=False, error="x"), "code": "NODE_UNREACHABLE"}
+    lost, logged = _gpu(error="x", code="GPU_FAULTY"), _gpu(code="GPU_ERROR_LOGGED")
+    switch = {**_machine("switch", lost, _gpu()), "switches": [_switch(1), _switch(2)]}
+    machines: Any = [silent, switch, _machine("two", logged, lost)]
+    assert codes(machines) == [
+        "NODE_UNREACHABLE",
+        "NVSWITCH_ERROR_LOGGED",
+        "GPU_FAULTY",
+        "GPU_ERROR_LOGGED",
+    ]
 
 
 def test_a_pod_that_has_ended_is_left_out() -> None:
@@ -107,6 +140,8 @@ def test_a_host_that_does_not_answer_is_not_asked_at_once_again(programs: Path) 
         assert top.ask() == first
     assert first[0]["answered"] is False
     assert first[0]["error"]
+    assert not first[0]["error"].startswith("here")  # the view names the host
+    assert first[0]["code"] == "NODE_NOT_OBSERVED"
     assert count.read_text() == asked
 
 

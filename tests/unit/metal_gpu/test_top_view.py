@@ -35,6 +35,7 @@ def _gpu(index: int, **changes: object) -> Gpu:
         "power_w": 631.42,
         "power_limit_w": 700.0,
         "error": None,
+        "code": None,
         "xids": [],
         "pods": [],
     }
@@ -46,41 +47,75 @@ def _machines() -> list[Machine]:
     blank = dict.fromkeys(("utilization", "memory_used_mib", "temperature_c", "power_w"))
     pods = [{"uid": _UID, "pod": "research/" + "train-" * 10}, {"uid": _UID, "pod": None}]
     xids = [{"number": 31, "count": 3, "tier": "application", "meaning": "invalid access"}]
-    lost = _gpu(2, error="[GPU is lost]", **blank)
-    return [
-        {"host": "silent", "error": "the node cannot be reached", "answered": False, "gpus": []},
-        {"host": "empty", "error": None, "answered": True, "gpus": []},
-        {
-            "host": long,
-            "error": None,
-            "answered": True,
-            "gpus": [
-                _gpu(0, pods=pods),
-                _gpu(1, xids=xids),
-                lost,
-            ],
-        },
-    ]
+    lost = _gpu(2, error="[GPU is lost]", code="GPU_FAULTY", **blank)
+    silent = _machine("silent", error="the node cannot be reached", code="NODE_UNREACHABLE")
+    gpus = [_gpu(0, pods=pods), _gpu(1, xids=xids), lost]
+    return [{**silent, "answered": False}, _machine("empty"), _machine(long, gpus=gpus)]
 
 
-def _drawn(width: int, height: int | None = None, error: str | None = None) -> list[str]:
+def _machine(host: str, **changes: object) -> Machine:
+    found: Machine = {
+        "host": host,
+        "error": None,
+        "code": None,
+        "answered": True,
+        "gpus": [],
+        "switches": [],
+    }
+    return {**found, **changes}  # type: ignore[typeddict-item]
+
+
+def _drawn(
+    width: int,
+    height: int | None = None,
+    error: str | None = None,
+    machines: list[Machine] | None = None,
+) -> list[str]:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    shown = _machines() if machines is None else machines
     with console.capture() as capture:
-        console.print(drawn(_machines(), error, width, height))
+        console.print(drawn(shown, error, width, height))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
 def test_80_columns() -> None:
     lines = _drawn(80)
     assert max(map(len, lines)) <= 80
-    assert lines[0] == "silent: the node cannot be reached"
+    assert lines[0] == "silent: NODE_UNREACHABLE: the node cannot be reached"
     assert lines[1] == "empty: no GPU"
     assert lines[2].split() == ["host", "GPU", "use", "memory", "°C", "W", "Xid,", "pods"]
-    assert lines[3].endswith("[GPU is lost]")
+    assert "[GPU is lost]; GPU_" in lines[3]
     assert "Xid 31 x3 invalid access" in lines[4]
     assert lines[5].split()[1:7] == ["0", "87%", "━━━━━", "70.6/80G", "64", "631/700"]
     assert "research/train-" in lines[5]
-    assert lines[6].endswith("1 without an answer; 1 GPU needs somebody")
+    assert lines[6] == (
+        "remedies: metal-gpu doctor HOST; metal-gpu explain NODE_UNREACHABLE GPU_FAULTY"
+    )
+    assert lines[7].endswith("1 without an answer; 1 GPU needs somebody")
+
+
+def test_fatal_errors_of_an_nvswitch_are_a_line_of_their_machine() -> None:
+    sxids = [
+        {"number": 20034, "count": 3, "line": "Fatal, Link 30 LTSSM Fault Up"},
+        {"number": 22003, "count": 1, "line": "Fatal, x"},
+    ]
+    switch = {"address": "0000:05:00.0", "sxids": sxids, "code": "NVSWITCH_ERROR_LOGGED"}
+    lines = _drawn(10_000, machines=[_machine("gpu-1", gpus=[_gpu(0)], switches=[switch])])
+    assert lines[0] == (
+        "gpu-1: NVSWITCH_ERROR_LOGGED: NVSwitch 0000:05:00.0: "
+        "SXid 20034 x3 Fatal, Link 30 LTSSM Fault Up; SXid 22003 Fatal, x"
+    )
+    assert lines[2].split()[0] == "gpu-1"
+    assert lines[3].endswith("metal-gpu explain NVSWITCH_ERROR_LOGGED")
+    assert lines[4].endswith("; 1 NVSwitch needs somebody")
+
+
+def test_remedies_are_named_if_something_needs_one() -> None:
+    good = _machine("gpu-1", gpus=[_gpu(0)])
+    waiting = _machine("gpu-2", answered=False, error="no answer yet")
+    assert "remedies" not in "".join(_drawn(80, machines=[good, waiting]))
+    bare = _machine("gpu-2", error="nvidia-smi is not installed")
+    assert _drawn(80, machines=[good, bare])[-2] == "remedies: metal-gpu doctor HOST"
 
 
 def test_a_cluster_that_does_not_answer_is_a_line() -> None:
@@ -109,8 +144,9 @@ def test_what_matters_most_is_shown_where_there_is_little_room() -> None:
         "host",
         "gpu-with-a-very-l…",
         "…",
+        "remedies:",
     ]
-    assert len(_drawn(80, 10)) == 7
+    assert len(_drawn(80, 10)) == 8
 
 
 @pytest.fixture
@@ -142,4 +178,5 @@ def test_command_with_a_host_that_does_not_answer(capsys: pytest.CaptureFixture[
     with pytest.raises(typer.Exit) as ended:
         command.top(["admin@127.0.0.1:1"], once=True)
     assert ended.value.exit_code == 3
-    assert "127.0.0.1" in capsys.readouterr().out
+    line, *_others = capsys.readouterr().out.splitlines()
+    assert line.startswith("127.0.0.1: NODE_UNREACHABLE: the node cannot be reached: ")

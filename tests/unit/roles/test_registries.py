@@ -154,23 +154,27 @@ def test_what_does_not_work_is_told_before_a_change(tmp_path: Path) -> None:
     assert "CANARY" not in printed
 
 
-@pytest.mark.parametrize("tasks", ["present.yml", "absent.yml"])
-def test_lines_of_the_admin_in_a_file_of_certificates_stay(tmp_path: Path, tasks: str) -> None:
-    block = "# {} managed by Ansible, role metal.gpu.registries\n"
-    ours = f"{block.format('BEGIN')}{CA.pem}{block.format('END')}"
-    files = {"shared": f"{ours}{SERVER.pem}", "own": ours}
+BLOCK = "# {} managed by Ansible, role metal.gpu.registries\n"
+OURS = f"{BLOCK.format('BEGIN')}{CA.pem}{BLOCK.format('END')}"
+
+
+def plant(folder: Path, files: Mapping[str, str]) -> dict[str, Any]:
+    """Plant files of certificates, and return the data of a plan in which they go."""
     for name, text in files.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "metal-gpu.crt").write_text(text)
-    data = {
+        (folder / name).mkdir()
+        (folder / name / registries.CA).write_text(text)
+    nothing = ("folders", "certificates", "restore", "settings", "logins", "replace")
+    return {
         "asks": False,
-        "gone": [str(tmp_path / name / "metal-gpu.crt") for name in files],
-        "empty": [str(tmp_path / name) for name in files],
-        **dict.fromkeys(
-            ("folders", "certificates", "restore", "settings", "logins", "replace"), ()
-        ),
+        "change": None,
+        "gone": [str(folder / name / registries.CA) for name in files],
+        "empty": [str(folder / name) for name in files],
+        **dict.fromkeys(nothing, ()),
     }
-    plan = {"steps": [{"slug": "remove_certificates"}], "data": data}
+
+
+def carry_out(folder: Path, tasks: str, data: Mapping[str, Any], *steps: str) -> tuple[int, str]:
+    plan = {"steps": [{"slug": slug} for slug in steps], "data": data}
     play = {
         "hosts": "localhost",
         "gather_facts": False,
@@ -182,7 +186,26 @@ def test_lines_of_the_admin_in_a_file_of_certificates_stay(tmp_path: Path, tasks
             {"ansible.builtin.include_role": {"name": "metal.gpu.registries", "tasks_from": tasks}}
         ],
     }
-    code, printed = run_play(tmp_path, play)
+    return run_play(folder, play)
+
+
+@pytest.mark.parametrize("tasks", ["present.yml", "absent.yml"])
+def test_lines_of_the_admin_in_a_file_of_certificates_stay(tmp_path: Path, tasks: str) -> None:
+    data = plant(tmp_path, {"shared": f"{OURS}{SERVER.pem}", "own": OURS})
+    code, printed = carry_out(tmp_path, tasks, data, "remove_certificates")
     assert code == 0, printed
     assert (tmp_path / "shared/metal-gpu.crt").read_text() == SERVER.pem
     assert not (tmp_path / "own").exists()
+
+
+def test_engine_that_does_not_come_back_has_the_certificates_of_its_earlier_settings(
+    tmp_path: Path,
+) -> None:
+    """Without a certificate that a hosts.toml names, containerd pulls nothing from the registry."""
+    unit = {"unit": "metal-gpu-nowhere.service", "socket": str(tmp_path / "socket")}
+    data = {**plant(tmp_path, {"earlier": OURS}), "distribution": unit}
+    steps = ("remove_certificates", "restart_distribution")
+    code, printed = carry_out(tmp_path, "present.yml", data, *steps)
+    assert code != 0
+    assert "TASK [metal.gpu.nvidia_container_runtime : Restart the Kubernetes dist" in printed
+    assert (tmp_path / "earlier/metal-gpu.crt").read_text() == OURS

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.read import login_refusals
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
@@ -127,7 +128,11 @@ def why_unobserved(host: str, result: Mapping[str, object], method: str = "") ->
     if result.get("failures"):
         return finding("OBSERVATION_FAILED", host, error=error)
     printed = [str(result.get(name, "")) for name in ("module_stderr", "module_stdout")]
-    for line in "\n".join((error, *printed)).splitlines():
+    said = "\n".join((error, *printed))
+    refusal = login_refusals.find(said)
+    if refusal:
+        return finding(refusal.code, host, error=refusal.words)
+    for line in said.splitlines():
         refused = _REFUSED.search(line.strip())
         if refused:
             named = refused["method"] or refused["program"] or method or "sudo"

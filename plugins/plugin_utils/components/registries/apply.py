@@ -11,7 +11,7 @@ Kubernetes distribution is the admin's to permit.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from posixpath import basename
+from posixpath import basename, dirname
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import embedded
@@ -119,9 +119,10 @@ def _is_reordered(node: Node, path: str, mirrors: Sequence[str], used: Sequence[
     """
     file = node["registries"]["files"].get(path)
     listed = file["items"].get(key_text(("registry-mirrors",)), []) if file else []
-    ours = {*marks(mirrors)}
-    in_use = [one for one in marks(used) if one in ours and one in listed]
-    in_file = [one for one in listed if one in in_use]
+    # Docker adds a slash at their end. With one, a mirror of the admin is the same as ours.
+    ours = {form: one for one in mirrors for form in marks((one, f"{one}/"))}
+    in_file = [ours[one] for one in listed if one in ours and ours[one] in used]
+    in_use = [one for one in used if one in in_file]
     return [*dict.fromkeys(in_use)] != [*dict.fromkeys(in_file)]
 
 
@@ -144,7 +145,27 @@ def plan_distribution(
     plan.step(RESTART_DISTRIBUTION, reason)
 
 
-def plan_back(plan: Plan[Data], node: Node, *, is_permitted: bool) -> None:
+def needs_certificates(node: Node) -> bool:
+    """Tell whether a running k3s or RKE2 has certificates of the role in its own hosts.toml files.
+
+    It writes these files when it starts. Without a certificate that a file names, containerd pulls
+    nothing from the registry, also not from its other hosts.
+    """
+    engine, found = node["engines"]["containerd"], node["registries"]
+    home = engine["home"]
+    if not (home and home["name"] in places.REGISTRIES_YAML and engine["running"]):
+        return False
+    folders = {dirname(path) for path in found["certificates"]}
+    named: set[str] = set()
+    for ca, certificate, key in map(places.own_files, folders):
+        named |= {*marks(([ca], [[certificate, key]]))}
+    files = (file for path, file in found["files"].items() if basename(path) == places.HOSTS)
+    return any(not named.isdisjoint(file["values"].values()) for file in files)
+
+
+def plan_back(
+    plan: Plan[Data], node: Node, *, needs_certificates: bool, is_permitted: bool
+) -> None:
     """Plan that the engines forget what is restored."""
     restored = {*plan.data.get("restore", ())}
     found, home = node["engines"], node["engines"]["containerd"]["home"]
@@ -156,7 +177,7 @@ def plan_back(plan: Plan[Data], node: Node, *, is_permitted: bool) -> None:
     docker = found["docker"]
     if docker["config"]["path"] in restored and docker["running"]:
         plan.notice("REGISTRIES_RESTART_DUE", engine="Docker", unit="docker.service")
-    if home and restored.intersection(places.REGISTRIES_YAML.values()):
+    if home and (needs_certificates or restored.intersection(places.REGISTRIES_YAML.values())):
         plan.data["distribution"] = embedded.restarted(node, home)
         if is_permitted:
             plan.step(RESTART_DISTRIBUTION, f"{home['name']} reads its settings at its start")

@@ -120,11 +120,11 @@ def plan_files(plan: Plan[Data], node: Node, content: Layout) -> None:
         plan.step(step, "; ".join(f"{why}{keys}" for why, keys in reasons.items() if keys))
 
 
-def plan_no_files(plan: Plan[Data], node: Node) -> None:
+def plan_no_files(plan: Plan[Data], node: Node, *, keeps_certificates: bool) -> None:
     """Plan to restore all files, and to remove the role's own."""
-    own = node["registries"]["certificates"]
+    own = [] if keeps_certificates else [*node["registries"]["certificates"]]
     plan.data["restore"] = _inside_out(node, _of_role(node))
-    plan.data["gone"] = [*own]
+    plan.data["gone"] = own
     plan.data["empty"] = _with_folders(node["registries"]["created"], node, plan.data["restore"])
     plan.data |= {"folders": [], "certificates": [], "settings": [], "logins": [], "created": []}
     plan.data["replace"] = []

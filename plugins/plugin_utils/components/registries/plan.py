@@ -212,7 +212,8 @@ def _plan_apply(
 
 def _plan_absent(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """Plan to undo what the role did, whichever engine the node uses now."""
-    files.plan_no_files(plan, node)
-    apply.plan_back(plan, node, is_permitted=desired["restart_ok"])
+    needs, is_permitted = apply.needs_certificates(node), desired["restart_ok"]
+    files.plan_no_files(plan, node, keeps_certificates=needs and not is_permitted)
+    apply.plan_back(plan, node, needs_certificates=needs, is_permitted=is_permitted)
     if plan.has_step(apply.RESTART):
         refuse_fatal_start(plan, node)

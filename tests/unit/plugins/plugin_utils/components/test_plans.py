@@ -1910,6 +1910,17 @@ def test_one_kubernetes_node_is_two_hosts() -> None:
             id="nothing can be written, and Ansible calls it unreachable",
         ),
         pytest.param(
+            {"msg": "MODULE FAILURE\nSee stdout/stderr for the exact error",
+             "module_stdout": "This account is currently not available.\r\n"},
+            "", "LOGIN_SHELL_MISSING", "This account is currently not available.", id="nologin",
+        ),
+        pytest.param(
+            {"msg": "Module failed",
+             "module_stderr": "sudo: sorry, you must have a tty to run sudo\n"},
+            "", "SUDO_NEEDS_TERMINAL", "sudo: sorry, you must have a tty to run sudo",
+            id="requiretty",
+        ),
+        pytest.param(
             {"msg": "Module failed", "module_stderr": "proxy http://u:hunter2@proxy.example"},
             "", "NODE_NOT_OBSERVED", "proxy http://***@proxy.example", id="a secret",
         ),

@@ -154,3 +154,18 @@ def test_docker_may_have_more_mirrors_than_the_variable(machine: Callable[[str],
     node.mirrors = [C, A, B]
     planned = node.plan(hub(A, B))
     assert (names(planned), planned["notices"]) == ([], [])
+
+
+def test_docker_has_a_mirror_of_the_admin_with_a_slash_once(
+    machine: Callable[[str], Machine],
+) -> None:
+    """Docker drops the second of both, so its order is that of the admin."""
+    node = machine("docker")
+    write(node.root, DAEMON_JSON, json.dumps({"registry-mirrors": [f"{B}/"]}))
+    node.run(hub(A, B))
+    assert order(node, "docker") == [f"{B}/", A, B]
+    node.mirrors = [B, A]
+    planned = node.plan(hub(A, B))
+    assert (names(planned), planned["notices"]) == ([], [])
+    node.mirrors = [A, B]
+    assert names(node.plan(hub(A, B))) == ["Reload Docker"]

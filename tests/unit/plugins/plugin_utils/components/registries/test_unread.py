@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -12,17 +13,24 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    document_history_files,
+    registries,
+)
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     codes,
     names,
 )
-from ansible_collections.metal.gpu.tests.unit.support.carry_out import on_disk
+from ansible_collections.metal.gpu.tests.unit.support.carry_out import on_disk, write
 from ansible_collections.metal.gpu.tests.unit.support.distributions import K3S, plant_node, programs
 from ansible_collections.metal.gpu.tests.unit.support.observing import active_since
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
-from ansible_collections.metal.gpu.tests.unit.support.registry_machine import OF_NVCR, Machine
+from ansible_collections.metal.gpu.tests.unit.support.registry_machine import (
+    OF_ITSELF,
+    OF_NVCR,
+    Machine,
+)
 
 START_S_AGO = 60
 FILES = {
@@ -99,3 +107,31 @@ def test_change_that_the_admin_has_added_to_is_not_undone(
     planned = node.plan([OF_NVCR])
     assert names(planned) == [STEPS[engine]]
     assert planned["data"]["change"] is None
+
+
+@pytest.mark.parametrize("key", ["ca", "client"])
+def test_k3s_keeps_the_certificates_that_it_names_until_it_is_restarted(
+    machine: Callable[[str], Machine], key: str
+) -> None:
+    """containerd pulls nothing from a registry with a certificate that does not exist."""
+    node = machine("k3s")
+    before = node.tree()
+    node.run([OF_ITSELF])
+    place = "/var/lib/rancher/k3s/agent/etc/containerd"
+    own = [f"/etc/rancher/k3s/certs.d/registry.example/{name}" for name in registries.OWN]
+    values = {"ca": own[:1], "client": [own[1:]]}
+    write(node.root, f"{place}/config.toml", f'config_path = "{place}/certs.d"\n')
+    generated = f"{place}/certs.d/registry.example/hosts.toml"
+    write(node.root, generated, f"{key} = {json.dumps(values[key])}\n")
+    node.programs = Programs({"containerd": (0, node.text(f"{place}/config.toml"), "")})
+    for steps in (["Restore the former settings of registries"], []):
+        planned = node.run([], state="absent", restart_ok=False)
+        assert names(planned) == steps
+        assert [one["code"] for one in planned["notices"]] == ["REGISTRIES_RESTART_DUE"]
+        assert all(on_disk(node.root, path).exists() for path in own)
+    permitted = ["Remove certificates of registries", "Restart the Kubernetes distribution"]
+    assert names(node.plan([], state="absent")) == permitted
+    write(node.root, generated, "")  # of k3s that the admin has restarted
+    planned = node.run([], state="absent", restart_ok=False)
+    assert (names(planned), planned["notices"]) == (permitted[:1], [])
+    assert not any(path.startswith("etc") for path in node.tree().keys() - before.keys())
