@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 
 def raise_on_signals() -> None:
+    """Leave at these signals. One that is ignored, as SIGHUP is with nohup, stays ignored."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _leave)
 
 
 def _leave(signum: int, frame: FrameType | None) -> None:

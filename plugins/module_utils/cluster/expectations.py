@@ -99,6 +99,13 @@ class Expectations:
         """Return the resources that the admin expects of a node, by name."""
         return (self._by_hand.get(name) or {}).keys()
 
+    def sharing(self, name: str, node: NodeStatus) -> Sharing | None:
+        """Return what the device plugin of a node is configured to do; None if nobody knows."""
+        try:
+            return self._of_plugin(name, node)
+        except _Unread:
+            return None
+
     def of_node(self, name: str, node: NodeStatus, gpus: int) -> Expected:
         """Return what a node with so many GPUs must have."""
         if self._by_hand.get(name):
@@ -124,11 +131,7 @@ class Expectations:
 
     def _is_mps(self, name: str, node: NodeStatus) -> bool:
         """Tell whether the GPUs of a node are known to be shared by MPS."""
-        try:
-            configured = self._of_plugin(name, node)
-        except _Unread:
-            configured = None
-        configured = configured or sharing.of_labels(node.labels)
+        configured = self.sharing(name, node) or sharing.of_labels(node.labels)
         return configured is not None and configured.strategy == sharing.MPS
 
     def _of_plugin(self, name: str, node: NodeStatus) -> Sharing | None:

@@ -12,8 +12,9 @@ What the user may not read becomes a note; only the nodes themselves are necessa
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
@@ -22,10 +23,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     plugin_causes,
     smoke_evidence,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.expectations import Expectations
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.sharing import Sharing
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_evidence import Free
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import number, section, text
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import ClusterRow
@@ -71,7 +74,8 @@ def look(client: Client, names: Collection[str] = (), gpus: int | None = None) -
     """Read the nodes with these names, by default all with GPUs. Raises KubeError.
 
     `gpus` is how many GPUs each of them must have. Without it, the label of GPU feature discovery
-    says so; else each GPU of the capacity must be allocatable.
+    says so; else each GPU of the capacity must be allocatable, of which the configuration of the
+    device plugin may make several from one.
     """
 
     def keep(node: dict[str, object]) -> NodeStatus | None:
@@ -80,7 +84,11 @@ def look(client: Client, names: Collection[str] = (), gpus: int | None = None) -
         return status if (is_named if names else has_gpus(status)) else None
 
     nodes: dict[str, NodeStatus] = client.snapshot("nodes", keep)
-    wanted = {name: expect(status, gpus) for name, status in nodes.items()}
+    plugins = Expectations(client, {})
+    wanted = {
+        name: expect(status, gpus, partial(plugins.sharing, name, status))
+        for name, status in nodes.items()
+    }
     wanted.update(dict.fromkeys(name for name in names if name not in nodes))
     notes: list[str] = []
     rows: dict[str, ClusterRow] = {}
@@ -101,13 +109,18 @@ def has_gpus(status: NodeStatus) -> bool:
     return bool(status.resources) or is_labelled
 
 
-def expect(status: NodeStatus, gpus: int | None) -> int | None:
+def expect(
+    status: NodeStatus, gpus: int | None, ask_plugin: Callable[[], Sharing | None]
+) -> int | None:
     """Return how many GPUs a node must have; None if nothing shows it."""
     if gpus is not None:
         return gpus
     count = status.labels.get(COUNT, "")
     if count.isdecimal() and int(count):
         return int(count)
+    sharing = ask_plugin() if status.resources else None
+    if sharing and sharing.replicas > 1 and [*status.resources] == [sharing.resource]:
+        return int(status.resources[sharing.resource][0]) // sharing.replicas or None
     if status.resources.keys() - {GPU}:
         return None  # GPUs are split or shared, and nothing shows how many there are
     if status.capacity:

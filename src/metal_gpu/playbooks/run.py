@@ -172,8 +172,9 @@ def _collections(environment: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _handled(stop: Stop) -> Iterator[None]:
-    """Handle signals, and restore what handled them before."""
-    before = {number: signal.signal(number, stop.handle) for number in _SIGNALS}
+    """Handle signals, and restore what handled them before. With nohup, SIGHUP stays ignored."""
+    heeded = [one for one in _SIGNALS if signal.getsignal(one) != signal.SIG_IGN]
+    before = {number: signal.signal(number, stop.handle) for number in heeded}
     try:
         yield
     finally:

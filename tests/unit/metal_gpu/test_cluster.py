@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -257,6 +258,29 @@ def test_verify_asks_for_a_part_where_all_gpus_are_split(cluster, kubectl):
     assert [one["code"] for one in row["findings"]] == ["SMOKE_SHARED"]
 
 
+@pytest.mark.parametrize("renamed", [False, True])
+def test_without_labels_the_plugin_says_how_gpus_are_shared(renamed, cluster, kubectl):
+    daemonset = plugin()
+    spec = daemonset["spec"]["template"]["spec"]
+    spec["volumes"].append({"name": "config", "configMap": {"name": "sharing"}})
+    spec["containers"][0] |= {
+        "env": [{"name": "CONFIG_FILE", "value": "/config/any"}],
+        "volumeMounts": [{"name": "config", "mountPath": "/config"}],
+    }
+    resources = [{"name": GPU, "replicas": 4}]
+    config = {"sharing": {"timeSlicing": {"renameByDefault": renamed, "resources": resources}}}
+    metadata = {"name": "sharing", "namespace": "kube-system"}
+    cluster.put("daemonsets", daemonset)
+    cluster.put("configmaps", {"metadata": metadata, "data": {"any": json.dumps(config)}})
+    resource = f"{GPU}.shared" if renamed else GPU
+    cluster.put("nodes", parts({resource: "8"}, {resource: "8"}))
+    answer(cluster, "GPU-a\n1 ok\n")
+    code, document = json_of(kubectl, "verify")
+    (row,) = document["nodes"]
+    assert (code, row["verdict"], row["expected"], row["asked"]) == (0, "ok", 2, 1)
+    assert [one["code"] for one in row["findings"]] == ["SMOKE_SHARED"]
+
+
 def test_gpus_of_which_the_pod_got_no_share_are_named(cluster, kubectl):
     cluster.put("nodes", parts({GPU: "8"}, {GPU: "8"}, SHARED))
     answer(cluster, "GPU-a\n1 ok\n")
@@ -380,8 +404,8 @@ def test_a_defect_does_not_show_credentials(cluster, tmp_path):
 def test_nodes_with_gpus(capacity, labels, is_one, count):
     status = parse_node(node("a", capacity, labels=labels), GPU)
     assert has_gpus(status) is is_one
-    assert expect(status, None) == count
-    assert expect(status, 3) == 3
+    assert expect(status, None, lambda: None) == count
+    assert expect(status, 3, lambda: None) == 3
 
 
 def judged(row=None, **smoke):

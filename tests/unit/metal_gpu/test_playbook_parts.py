@@ -6,15 +6,19 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import stat
+from contextlib import contextmanager
 
 import pytest
 import yaml
 from rich.console import Console
 
+from ansible_collections.metal.gpu.plugins.module_utils import interrupts
 from ansible_collections.metal.gpu.tests.unit.support.command import ROOT
 from metal_gpu.playbooks import display, files, log_files, options, result, run, stages
 from metal_gpu.playbooks.progress import DONE, RUNNING, STOPPED, UNUSED, WAITING, Progress
+from metal_gpu.playbooks.stopping import Stop
 
 PLAYBOOKS = files.names(ROOT)
 
@@ -482,6 +486,31 @@ def test_odd_events_do_no_harm(a_run, event):
     a_run.progress.feed(event, 1)
     a_run.task("nvidia_driver", "Install", "gpu-1")
     a_run.progress.feed(event, 2)
+
+
+# signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize("handle", [run._handled, lambda _stop: leaving()], ids=["run", "pods"])
+def test_a_signal_that_is_ignored_stays_ignored(number, handle):
+    """As SIGHUP is with nohup: the run goes on when its terminal is closed."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGHUP, signal.SIGTERM)}
+    stop = Stop(print)
+    signal.signal(number, signal.SIG_IGN)
+    try:
+        with handle(stop):
+            os.kill(os.getpid(), number)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert stop.signal == 0
+
+
+@contextmanager
+def leaving():
+    interrupts.raise_on_signals()
+    yield
 
 
 # display

@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every command has a test in the laboratory: as a command, or as the playbook that it runs."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from metal_gpu.playbooks import files
+from metal_gpu.terminal.main import app
+
+ROOT = Path(__file__).parents[3]
+COMMANDS = typer.main.get_command(app).commands
+# `kubectl metal_gpu` is `metal-gpu cluster`.
+KUBECTL = COMMANDS["cluster"].commands
+# How the tests call metal-gpu, also on a terminal.
+_COMMAND, _PLUGIN = {"command", "metal_gpu", "_on_terminal"}, {"plugin"}
+
+
+def words(callers: set[str]) -> set[str]:
+    """Return the words that tests hand to the command."""
+    return {
+        argument.value
+        for path in ROOT.glob("molecule/command/tests/*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        if call.func.id in callers
+        for argument in call.args
+        if isinstance(argument, ast.Constant)
+    }
+
+
+def is_played(name: str) -> bool:
+    """Tell whether a scenario runs a playbook. All of them are run by the same function."""
+    texts = (path.read_text(encoding="utf-8") for path in ROOT.glob("molecule/**/*.py"))
+    return any(f'"{files.COLLECTION}.{name}"' in text for text in texts)
+
+
+@pytest.mark.parametrize("name", [one for one in COMMANDS if one != "cluster"])
+def test_every_command_is_in_the_laboratory(name: str) -> None:
+    assert name in words(_COMMAND) or (name in files.names(ROOT) and is_played(name))
+
+
+@pytest.mark.parametrize("name", KUBECTL)
+def test_every_command_of_kubectl_is_in_the_laboratory(name: str) -> None:
+    assert name in words(_PLUGIN)
