@@ -1,15 +1,11 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Draws what a terminal showed as a picture, from the recorded output of a real run.
-
-usage: python scripts/screenshot.py RECORD PICTURE TITLE
-"""
+"""Draws what a terminal showed as a picture, from the recorded output of a real run."""
 
 from __future__ import annotations
 
 import re
-import sys
 from itertools import groupby
 from pathlib import Path
 
@@ -26,14 +22,16 @@ _LINES = 200  # more than a record has, so that nothing scrolls away
 _FORMAT = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
 
-def picture(record: str, title: str) -> str:
-    """Return what a terminal shows after this output, as SVG."""
+def picture(record: str, title: str, first: str) -> str:
+    """Return as SVG what a terminal shows after this output, from a line with these first words."""
     screen = pyte.Screen(COLUMNS, _LINES)
     pyte.Stream(screen).feed(record)
     lines = [
         _line([screen.buffer[row][column] for column in range(COLUMNS)]) for row in range(_LINES)
     ]
-    while lines and not lines[-1].plain:
+    while not lines[0].plain.startswith(first):
+        del lines[0]
+    while not lines[-1].plain:
         del lines[-1]
     with Path("/dev/null").open("w") as nothing:
         console = Console(record=True, width=COLUMNS, file=nothing, force_terminal=True)
@@ -67,8 +65,3 @@ def _colour(name: str) -> str | None:
     if re.fullmatch(r"[0-9a-f]{6}", name):
         return f"#{name}"
     return name.replace("bright", "bright_").replace("brown", "yellow")
-
-
-if __name__ == "__main__":
-    source, target, heading = sys.argv[1:]
-    Path(target).write_text(picture(Path(source).read_text(), heading))
