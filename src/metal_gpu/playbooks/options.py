@@ -87,7 +87,7 @@ def prompts(found: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 
     Raises OptionInvalid for a password that nobody could give.
     """
-    config = _config(folder, environment)
+    _path, config = _config(folder, environment)
     names = [name for one in found for name in _asks(one)]
     for variable, section, key, name in _SETTINGS:
         values = (environment.get(variable, ""), _value(config, section, key))
@@ -162,33 +162,46 @@ def default_inventory(folder: Path, environment: Mapping[str, str]) -> list[str]
 
     The file that `metal-gpu scan` writes counts only if nothing else is configured.
     """
-    is_there = (folder / DEFAULT_INVENTORY).is_file()
-    return [DEFAULT_INVENTORY] if is_there and not is_configured(folder, environment) else []
+    own = folder / DEFAULT_INVENTORY
+    configured = configured_inventories(folder, environment)
+    is_ours = own.is_file() and all(_is_same(one, own) for one in configured)
+    return [DEFAULT_INVENTORY] if is_ours else []
 
 
-def is_configured(folder: Path, environment: Mapping[str, str]) -> bool:
-    """Tell whether Ansible's configuration names an inventory."""
-    if environment.get("ANSIBLE_INVENTORY"):
-        return True
-    return bool(_value(_config(folder, environment), "defaults", "inventory"))
+def configured_inventories(folder: Path, environment: Mapping[str, str]) -> list[Path]:
+    """Return the inventories that Ansible's configuration names."""
+    base, text = folder, environment.get("ANSIBLE_INVENTORY", "")
+    if not text:
+        path, config = _config(folder, environment)
+        base, text = path.parent, _value(config, "defaults", "inventory")
+    words = filter(None, map(str.strip, text.split(",")))
+    return [base / os.path.expanduser(os.path.expandvars(one)) for one in words]
 
 
-def _config(folder: Path, environment: Mapping[str, str]) -> configparser.ConfigParser:
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _config(
+    folder: Path, environment: Mapping[str, str]
+) -> tuple[Path, configparser.ConfigParser]:
     """Return the ansible.cfg that Ansible reads; empty if there is none, or it cannot be parsed.
 
     Then Ansible names the file and the line.
     """
+    path = folder / "ansible.cfg"
     parser = configparser.ConfigParser(inline_comment_prefixes=(";",))  # as Ansible
     named = environment.get("ANSIBLE_CONFIG")
     home = Path(environment.get("HOME", "/"))
     places = [folder / "ansible.cfg", home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg")]
-    for path in [Path(named), *places] if named else places:
-        file = path / "ansible.cfg" if path.is_dir() else path
+    for one in [Path(named).expanduser(), *places] if named else places:
+        file = one / "ansible.cfg" if one.is_dir() else one
         if file.is_file():
+            path = file
             with suppress(OSError, configparser.Error):
                 parser.read_string(file.read_text(encoding="utf-8", errors="replace"))
             break
-    return parser
+    return path, parser
 
 
 def _value(config: configparser.ConfigParser, section: str, key: str) -> str:

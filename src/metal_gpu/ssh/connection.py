@@ -37,7 +37,7 @@ Stream = socket.socket | paramiko.Channel | paramiko.ProxyCommand
 def connect(host: Host, settings: Settings) -> RemoteSession:
     """Log in to a machine. Raises Unreachable."""
     with _explained(host):
-        transport, hop = _reach(host, resolve(host, settings), settings, 0)
+        transport, hop = _reach(host, resolve(host, settings), settings)
     return RemoteSession(host, settings, transport, hop)
 
 
@@ -74,16 +74,14 @@ def _words(error: Exception) -> str:
 
 
 def _reach(
-    host: Host, target: Target, settings: Settings, depth: int
+    host: Host, target: Target, settings: Settings
 ) -> tuple[paramiko.Transport, jumps.Hop | None]:
     """Return a connection that is logged in, and the hop that it goes through."""
-    if depth > _DEEPEST:
-        raise ConfigInvalid(f"more than {_DEEPEST} jump hosts behind each other")
     hop = None
     if target.jumps:
         spec = ",".join(target.jumps)
         own = _of_jump_host(host, settings)
-        hop = jumps.enter(spec, own, lambda: _open_hop(host, target.jumps, own, depth))
+        hop = jumps.enter(spec, own, lambda: _open_hop(host, target.jumps, own))
     try:
         return _negotiate(host, target, settings, _stream(target, hop)), hop
     except BaseException:
@@ -93,16 +91,37 @@ def _reach(
 
 
 def _open_hop(
-    host: Host, specs: tuple[str, ...], settings: Settings, depth: int
+    host: Host, specs: tuple[str, ...], settings: Settings
 ) -> tuple[paramiko.Transport, jumps.Hop | None]:
-    """Connect to the last of several jump hosts. The others come before it."""
+    """Connect to the last of several jump hosts."""
+    _refuse_loop(host, specs, settings)
+    jump = _jump_host(host, specs)
+    with _explained(jump):
+        return _reach(jump, resolve(jump, settings), settings)
+
+
+def _refuse_loop(host: Host, specs: tuple[str, ...], settings: Settings) -> None:
+    """Raise ConfigInvalid before a jump host waits for a connection that needs itself."""
+    passed: list[tuple[str, ...]] = []
+    while specs:
+        if specs in passed:
+            raise ConfigInvalid(f"ProxyJump: the way to {specs[-1]} leads through {specs[-1]}")
+        passed.append(specs)
+        if len(passed) > _DEEPEST:
+            raise ConfigInvalid(f"ProxyJump: more than {_DEEPEST} jump hosts behind each other")
+        host = _jump_host(host, specs)
+        specs = resolve(host, settings).jumps
+
+
+def _jump_host(host: Host, specs: tuple[str, ...]) -> Host:
+    """Return the last of several jump hosts. The others come before it."""
     *before, last = specs
     try:
         parsed = Host.parse(last.removeprefix("ssh://"))
     except ValueError as error:
         raise ConfigInvalid(f"ProxyJump: {error}") from error
     # The port and the user of the machine behind it are not those of the jump host.
-    jump = Host(
+    return Host(
         f"{host.name}, jump host {parsed.name}",
         parsed.address,
         parsed.port,
@@ -110,8 +129,6 @@ def _open_hop(
         jump=",".join(before) or None,
         options={k: v for k, v in host.options.items() if k in ("userknownhostsfile",)},
     )
-    with _explained(jump):
-        return _reach(jump, resolve(jump, settings), settings, depth + 1)
 
 
 def _of_jump_host(host: Host, settings: Settings) -> Settings:

@@ -3,8 +3,9 @@
 
 """Is it the right machine? Its key has to be in known_hosts before anything is sent to it.
 
-StrictHostKeyChecking of ~/.ssh/config does not count: whoever disabled it there did so for the
-typing of one person, and not for commands that go to hundreds of machines with a password.
+StrictHostKeyChecking and "UserKnownHostsFile /dev/null" of ~/.ssh/config do not count: whoever
+disabled the check there did so for the typing of one person, and not for commands that go to
+hundreds of machines with a password.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from metal_gpu.hosts import Host
 from metal_gpu.ssh import known_hosts
 from metal_gpu.ssh.known_hosts import Entry
 from metal_gpu.ssh.settings import Settings, Unreachable
-from metal_gpu.ssh.targets import ConfigInvalid, Target
+from metal_gpu.ssh.targets import Target
 
 # The algorithms by which a machine proves that it has a key of this kind.
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
@@ -29,7 +30,7 @@ _NAMES = {"ssh-rsa": "rsa", "ssh-ed25519": "ed25519"}
 def known(target: Target) -> list[Entry]:
     """Return what known_hosts has for a machine. Raises OSError."""
     entries = known_hosts.read(target.known_hosts)
-    return known_hosts.find(entries, target.known_as, target.port)
+    return known_hosts.find(entries, target.known_as)
 
 
 def prefer(transport: paramiko.Transport, entries: Sequence[Entry]) -> None:
@@ -47,7 +48,7 @@ def check(
 ) -> None:
     """Return if known_hosts has the key of the machine.
 
-    Raises Unreachable, ConfigInvalid, and OSError.
+    Raises Unreachable and OSError.
 
     With the permission in the settings, a key is added for a machine that has none.
     """
@@ -55,7 +56,7 @@ def check(
     same = [one for one in entries if one.blob == blob]
     # As for ssh, an entry without a port permits its key at any port, and forbids no other one: a
     # forwarded port leads to another machine.
-    name = known_hosts.name_of(target.known_as, target.port)
+    name = target.known_as[0]
     others = [one for one in entries if not one.marker and one.matches(name)]
     revoked = next((one for one in same if one.marker == "@revoked"), None)
     if same and not revoked:
@@ -73,12 +74,9 @@ def check(
             expected=f"{expected} in line {entry.line}",
         )
     if not settings.accept_new_host_keys:
-        shown = target.new_keys or next(iter(target.known_hosts), "no file")
-        raise _refused("HOST_KEY_UNKNOWN", host, target, kind, blob, file=shown, name=_name(kind))
-    file = target.new_keys
-    if file is None:
-        raise ConfigInvalid("UserKnownHostsFile is none, so no file can keep the key of a machine")
-    known_hosts.add(file, target.known_as, target.port, kind, blob, hashed=target.hash_known_hosts)
+        file = target.new_keys
+        raise _refused("HOST_KEY_UNKNOWN", host, target, kind, blob, file=file, name=_name(kind))
+    known_hosts.add(target.new_keys, name, kind, blob, hashed=target.hash_known_hosts)
 
 
 def _refused(
@@ -87,7 +85,7 @@ def _refused(
     found = finding(
         code,
         host.name,
-        machine=known_hosts.name_of(target.known_as, target.port),
+        machine=target.known_as[0],
         kind=kind,
         fingerprint=known_hosts.fingerprint(blob),
         **more,

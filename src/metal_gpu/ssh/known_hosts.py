@@ -77,20 +77,24 @@ def read(files: Iterable[Path]) -> list[Entry]:
     return [entry for file in files for entry in _read(file)]
 
 
-def find(entries: Sequence[Entry], address: str, port: int) -> list[Entry]:
-    """Return the entries about a machine. For another port, those without a port count last."""
-    found = [one for one in entries if one.matches(name_of(address, port))]
-    if not found and port != 22:
-        found = [one for one in entries if one.matches(address)]
+def names_of(address: str, port: int) -> tuple[str, ...]:
+    """Return the names of a machine, the right one first: for ssh, one without a port counts too."""
+    return tuple(dict.fromkeys((name_of(address, port), address)))
+
+
+def find(entries: Sequence[Entry], names: Iterable[str]) -> list[Entry]:
+    """Return the entries about the first of a machine's names that there is."""
+    of_names = ([one for one in entries if one.matches(name)] for name in names)
+    found: list[Entry] = next(filter(None, of_names), [])
     return [one for one in found if one.marker != "@cert-authority"]
 
 
-def add(file: Path, address: str, port: int, kind: str, blob: bytes, *, hashed: bool) -> None:
+def add(file: Path, name: str, kind: str, blob: bytes, *, hashed: bool) -> None:
     """Add a key. The file has either its old content or the new one, also after a power cut.
 
     Raises OSError.
     """
-    name = name_of(address, port).lower()
+    name = name.lower()
     line = f"{_hash(name) if hashed else name} {kind} {base64.b64encode(blob).decode()}\n"
     place = Path(os.path.realpath(file))
     with _writing, _locked(place):
@@ -112,7 +116,7 @@ def _locked(file: Path) -> Iterator[None]:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     deadline = time.monotonic() + _LOCK_S
     while True:
-        # UserKnownHostsFile=/dev/null is common, and a device must not be replaced by a file.
+        # A device must not be replaced by a file.
         if file.exists() and not file.is_file():
             raise OSError(errno.EINVAL, "no file in which a host key can be kept", str(file))
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

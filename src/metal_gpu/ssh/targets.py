@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from metal_gpu.hosts import Host
-from metal_gpu.ssh import config_file, config_lines
+from metal_gpu.ssh import config_file, config_lines, known_hosts
 from metal_gpu.ssh.config_file import Found, filled
 from metal_gpu.ssh.config_lines import ConfigInvalid, Lines, Statement
 from metal_gpu.ssh.settings import Settings
@@ -25,6 +25,7 @@ __all__ = ["ConfigInvalid", "Target", "resolve"]
 
 _GLOBAL = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _OWN = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+_NOWHERE = ("none", "/dev/null")
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _TIME = re.compile(r"(\d+)([smhdw]?)", re.IGNORECASE)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -41,11 +42,9 @@ class Target(NamedTuple):
     identities_only: bool
     jumps: tuple[str, ...]  # the first is the one to connect to
     proxy_command: str | None
-    known_as: str  # in known_hosts
+    known_as: tuple[str, ...]  # in known_hosts; a new key gets the first name
     known_hosts: tuple[Path, ...]
-    new_keys: (
-        Path | None
-    )  # the file of known_hosts that gets new keys; None: UserKnownHostsFile none
+    new_keys: Path  # the file of known_hosts that gets new keys
     hash_known_hosts: bool
     timeout_s: float
 
@@ -76,6 +75,7 @@ def resolve(host: Host, settings: Settings) -> Target:
     tokens |= {"d": str(Path.home()), "u": getpass.getuser(), "%": "%"}
     jump = filled(found.text("proxyjump"), tokens)
     command = found.text("proxycommand")
+    alias = found.text("hostkeyalias")  # ssh never adds the port to it
     own, shared = _known_hosts(found, settings, tokens)
     return Target(
         address=address,
@@ -86,9 +86,9 @@ def resolve(host: Host, settings: Settings) -> Target:
         identities_only=found.text("identitiesonly").lower() in ("yes", "true"),
         jumps=() if jump.lower() in ("", "none") else tuple(map(str.strip, jump.split(","))),
         proxy_command=None if command.lower() in ("", "none") else filled(command, tokens),
-        known_as=found.text("hostkeyalias") or address,
+        known_as=(alias,) if alias else known_hosts.names_of(address, port),
         known_hosts=(*own, *shared),
-        new_keys=own[0] if own else None,
+        new_keys=own[0],
         hash_known_hosts=found.text("hashknownhosts").lower() in ("yes", "true"),
         timeout_s=limit,
     )
@@ -120,13 +120,17 @@ def _port(found: Found) -> int:
 def _known_hosts(
     found: Found, settings: Settings, tokens: Mapping[str, str]
 ) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return the files of the user, and those of the machine."""
+    """Return the files of the user, and those of the machine.
+
+    "UserKnownHostsFile /dev/null" is to disable the check, and so has no effect, see host_keys.
+    """
     if settings.known_hosts:
         return (settings.known_hosts,), ()
-    own = _file_names(found, "userknownhostsfile") or _OWN
+    named = _file_names(found, "userknownhostsfile")
+    own = [one for one in named if one.lower() not in _NOWHERE] or _OWN
     shared = _file_names(found, "globalknownhostsfile") or _GLOBAL
     return (
-        tuple(_path(one, tokens) for one in own if one.lower() != "none"),
+        tuple(_path(one, tokens) for one in own),
         tuple(_path(one, tokens) for one in shared if one.lower() != "none"),
     )
 

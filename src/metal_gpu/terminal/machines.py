@@ -23,7 +23,7 @@ _THIS_MACHINE = "localhost"
 _OF_THE_FOLDER = "{path} in this folder names the machines. For this machine alone, add localhost."
 _FROM_THE_FOLDER = "{path} in this folder says how to reach {names}."
 _NO_INVENTORY = "Only this machine: the folder has no inventory.yml, and --inventory names none."
-_NOT_OURS = "Only this machine: --inventory FILE uses the inventory of Ansible's configuration."
+_NOT_OURS = "only --inventory FILE uses the inventory of Ansible's configuration."
 
 Hosts = Annotated[
     list[str] | None,
@@ -79,6 +79,7 @@ class Chosen(NamedTuple):
     hosts: list[Host]
     options: str | None  # so that `metal-gpu site` takes the same; None: no inventory has them all
     note: str = ""  # what the user did not write
+    is_warning: bool = False  # the note is also for those who want to read only what is wrong
 
 
 def chosen(
@@ -95,7 +96,7 @@ def chosen(
     except (ValueError, LookupError) as error:
         output.error(str(error))
         raise typer.Exit(exit_codes.USAGE) from error
-    if found.note and not quiet:
+    if found.note and (not quiet or found.is_warning):
         output.message(found.note)
     distinct = {(one.name, one.address, one.port, one.user): one for one in found.hosts}
     return found._replace(hosts=[*distinct.values()])
@@ -103,17 +104,20 @@ def chosen(
 
 def _choose(names: Sequence[str], path: Path | None, *, by_ssh: bool) -> Chosen:
     """Return the hosts that are named. Raises ValueError, and LookupError."""
-    from metal_gpu.playbooks.options import default_inventory, is_configured
+    from metal_gpu.playbooks.options import configured_inventories, default_inventory
 
     if path is not None:
         listed = _Inventory(path)
         return Chosen(listed.hosts(names), _options(names, path))
     own = default_inventory(Path.cwd(), os.environ)
-    if not names and not own:
-        is_named = is_configured(Path.cwd(), os.environ)
-        return Chosen([_this_machine()], None, _NOT_OURS if is_named else _NO_INVENTORY)
-    if not own or (names and not any(map(_can_be_listed, names))):
+    if names and not any(map(_can_be_listed, names)):
         return Chosen(_parsed(names, by_ssh=by_ssh), None)
+    if not own:
+        is_here, is_passed_over = not names, configured_inventories(Path.cwd(), os.environ)
+        what = "Only this machine" if is_here else "Names mean the same as for ssh"
+        note = f"{what}: {_NOT_OURS}" if is_passed_over else _NO_INVENTORY if is_here else ""
+        hosts = [_this_machine()] if is_here else _parsed(names, by_ssh=by_ssh)
+        return Chosen(hosts, None, note, is_warning=bool(is_passed_over))
     listed = _Inventory(Path(own[0]))
     note = _OF_THE_FOLDER.format(path=own[0])
     if not names:

@@ -46,7 +46,7 @@ def write(folder: Path, *lines: str) -> Path:
 )
 def test_patterns(tmp_path, patterns, address, port, is_known):
     entries = known_hosts.read([write(tmp_path, f"{patterns} ssh-ed25519 {KEY} comment")])
-    assert bool(known_hosts.find(entries, address, port)) is is_known
+    assert bool(known_hosts.find(entries, known_hosts.names_of(address, port))) is is_known
 
 
 def test_lines_that_say_nothing(tmp_path):
@@ -58,7 +58,7 @@ def test_lines_that_say_nothing(tmp_path):
         f"@cert-authority * x {KEY}",
     )
     entries = known_hosts.read([write(tmp_path, *lines), tmp_path / "none"])
-    assert known_hosts.find(entries, "gpu-1", 22) == []
+    assert known_hosts.find(entries, ["gpu-1"]) == []
 
 
 def test_line_and_marker_are_kept(tmp_path):
@@ -72,16 +72,16 @@ def test_added_key_is_found_by_ssh_keygen(tmp_path, hashed):
     path = write(tmp_path, f"other ssh-ed25519 {KEY}")
     path.write_text(path.read_text().rstrip("\n"))  # somebody's editor
     path.chmod(0o644)
-    known_hosts.add(path, "gpu-1", 2222, "ssh-ed25519", BLOB, hashed=hashed)
+    known_hosts.add(path, "[gpu-1]:2222", "ssh-ed25519", BLOB, hashed=hashed)
     command = ["ssh-keygen", "-l", "-f", path, "-F"]
     for name in ("[gpu-1]:2222", "other"):
         found = subprocess.run([*command, name], capture_output=True, text=True, check=True)
         assert known_hosts.fingerprint(BLOB) in found.stdout
     assert ("gpu-1" in path.read_text()) is not hashed
     assert path.stat().st_mode & 0o777 == 0o644
-    assert known_hosts.find(known_hosts.read([path]), "gpu-1", 2222)
+    assert known_hosts.find(known_hosts.read([path]), ["[gpu-1]:2222"])
     before = path.read_text()
-    known_hosts.add(path, "gpu-1", 2222, "ssh-ed25519", BLOB, hashed=hashed)
+    known_hosts.add(path, "[gpu-1]:2222", "ssh-ed25519", BLOB, hashed=hashed)
     assert path.read_text() == before
 
 
@@ -89,8 +89,8 @@ def test_names_hashed_by_ssh_keygen_are_found(tmp_path):
     path = write(tmp_path, f"gpu-1,10.0.0.7 ssh-ed25519 {KEY}")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", path], check=True, capture_output=True)
     assert "gpu-1" not in path.read_text()
-    assert known_hosts.find(known_hosts.read([path]), "10.0.0.7", 22)
-    assert not known_hosts.find(known_hosts.read([path]), "10.0.0.8", 22)
+    assert known_hosts.find(known_hosts.read([path]), ["10.0.0.7"])
+    assert not known_hosts.find(known_hosts.read([path]), ["10.0.0.8"])
 
 
 def test_full_disk_leaves_the_file_as_it_is(tmp_path, monkeypatch):
@@ -102,7 +102,7 @@ def test_full_disk_leaves_the_file_as_it_is(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        known_hosts.add(path, "gpu-1", 22, "ssh-ed25519", BLOB, hashed=False)
+        known_hosts.add(path, "gpu-1", "ssh-ed25519", BLOB, hashed=False)
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir() if "known_hosts." in one.name] == []
 
@@ -111,17 +111,17 @@ def test_link_stays_a_link(tmp_path):
     (tmp_path / "real").mkdir()
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "real" / "known_hosts")
-    known_hosts.add(link, "gpu-1", 22, "ssh-ed25519", BLOB, hashed=False)
+    known_hosts.add(link, "gpu-1", "ssh-ed25519", BLOB, hashed=False)
     assert link.is_symlink()
     assert (tmp_path / "real" / "known_hosts").read_text() == f"gpu-1 ssh-ed25519 {KEY}\n"
 
 
 def test_device_is_not_replaced_by_a_file(tmp_path):
-    """As with UserKnownHostsFile=/dev/null. A named pipe stands for it, which needs no root."""
+    """A named pipe stands for it, which needs no root."""
     device = tmp_path / "null"
     os.mkfifo(device)
     with pytest.raises(OSError, match="no file in which a host key can be kept"):
-        known_hosts.add(device, "gpu-1", 22, "ssh-ed25519", BLOB, hashed=False)
+        known_hosts.add(device, "gpu-1", "ssh-ed25519", BLOB, hashed=False)
     assert device.is_fifo()
 
 
@@ -130,7 +130,7 @@ def test_file_keeps_its_owner(tmp_path, monkeypatch):
     path = write(tmp_path, f"other ssh-ed25519 {KEY}")
     asked = []
     monkeypatch.setattr(os, "fchown", lambda _file, user, group: asked.append((user, group)))
-    known_hosts.add(path, "gpu-1", 22, "ssh-ed25519", BLOB, hashed=False)
+    known_hosts.add(path, "gpu-1", "ssh-ed25519", BLOB, hashed=False)
     assert asked == [(os.getuid(), os.getgid())]
 
 
@@ -139,7 +139,7 @@ def test_another_program_adds_a_key_at_the_same_time(tmp_path):
     path = write(tmp_path, f"first ssh-ed25519 {KEY}")
     with path.open() as locked:
         fcntl.flock(locked, fcntl.LOCK_EX)
-        arguments = (path, "gpu-1", 22, "ssh-ed25519", BLOB)
+        arguments = (path, "gpu-1", "ssh-ed25519", BLOB)
         adding = threading.Thread(target=known_hosts.add, args=arguments, kwargs={"hashed": False})
         adding.start()
         (tmp_path / "new").write_text(f"{path.read_text()}second ssh-ed25519 {KEY}\n")
@@ -154,7 +154,7 @@ def test_two_programs(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\nfrom metal_gpu.ssh import known_hosts\n"
         "for number in range(20):\n"
-        "    known_hosts.add(Path(sys.argv[1]), f'{sys.argv[2]}-{number}', 22, 'ssh-ed25519',"
+        "    known_hosts.add(Path(sys.argv[1]), f'{sys.argv[2]}-{number}', 'ssh-ed25519',"
         f" {BLOB!r}, hashed=False)\n"
     )
     environment = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / '.ansible' / 'collections'}"}
@@ -174,7 +174,7 @@ def test_lock_that_does_not_end(tmp_path, monkeypatch):
     with path.open() as locked:
         fcntl.flock(locked, fcntl.LOCK_EX)
         with pytest.raises(OSError, match="another program has locked the file"):
-            known_hosts.add(path, "gpu-1", 22, "ssh-ed25519", BLOB, hashed=False)
+            known_hosts.add(path, "gpu-1", "ssh-ed25519", BLOB, hashed=False)
     assert path.read_text() == ""
 
 
@@ -182,5 +182,5 @@ def test_read_only_file_stays_as_it_is(tmp_path):
     path = write(tmp_path, f"other ssh-ed25519 {KEY}")
     path.chmod(0o444)
     with pytest.raises(PermissionError):
-        known_hosts.add(path, "gpu-1", 22, "ssh-ed25519", BLOB, hashed=False)
+        known_hosts.add(path, "gpu-1", "ssh-ed25519", BLOB, hashed=False)
     assert "gpu-1" not in path.read_text()

@@ -82,8 +82,17 @@ def test_an_inventory_of_ansibles_configuration_is_not_passed_over_in_silence(
         monkeypatch.setenv("ANSIBLE_INVENTORY", "other.yml")
     else:
         inventory.with_name("ansible.cfg").write_text("[defaults]\ninventory = other.yml\n")
-    assert _addresses(chosen([], None)) == ["this machine"]
+    assert _addresses(chosen([], None, quiet=True)) == ["this machine"]
     assert "--inventory FILE uses" in capsys.readouterr().err
+    assert _addresses(chosen(["gpu-1"], None)) == ["gpu-1"]
+    assert "--inventory FILE uses" in capsys.readouterr().err
+    assert _addresses(chosen(["admin@gpu-1"], None)) == ["gpu-1"]
+    assert capsys.readouterr().err == ""
+
+
+def test_ansibles_configuration_may_name_the_inventory_of_the_folder(inventory: Path) -> None:
+    inventory.with_name("ansible.cfg").write_text("[defaults]\ninventory = ./inventory.yml\n")
+    assert _addresses(chosen([], None)) == ["10.0.0.1", "10.0.0.2"]
 
 
 def test_localhost_is_this_machine(inventory: Path, capsys: pytest.CaptureFixture[str]) -> None:

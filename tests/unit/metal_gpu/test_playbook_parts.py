@@ -247,6 +247,13 @@ def test_the_prompts_of_ansible_are_recognised(option):
         (["inventory.yml", "ansible.cfg:[defaults]\ninventory = hosts\n"], {}, []),
         (["inventory.yml", "ansible.cfg:[defaults]\nforks = 9\n"], {}, ["inventory.yml"]),
         (["inventory.yml", "my.cfg:[defaults]\ninventory=h"], {"ANSIBLE_CONFIG": "my.cfg"}, []),
+        (
+            ["inventory.yml", "ansible.cfg:[defaults]\ninventory = ./inventory.yml\n"],
+            {},
+            ["inventory.yml"],
+        ),
+        (["inventory.yml"], {"ANSIBLE_INVENTORY": "./inventory.yml"}, ["inventory.yml"]),
+        (["inventory.yml"], {"ANSIBLE_INVENTORY": "inventory.yml,more"}, []),
     ],
 )
 def test_the_inventory_of_the_folder_counts_if_nothing_else_is_set(

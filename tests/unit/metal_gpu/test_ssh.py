@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import paramiko
 import pytest
@@ -60,13 +62,31 @@ def test_accepted_key_is_known_from_then_on(start, key, home):
     assert (home / ".ssh" / "known_hosts").stat().st_mode & 0o777 == 0o600
 
 
-def test_no_file_that_can_keep_an_accepted_key(start, key):
+@pytest.mark.parametrize("nowhere", ["none", "/dev/null"])
+def test_option_that_disables_the_check_has_no_effect(start, key, home, nowhere):
     server = start(Machine(keys=[key]))
-    host = at(server, options={"userknownhostsfile": "none"})
-    assert finding(host, Settings(user="admin"))["code"] == "HOST_KEY_UNKNOWN"
+    host = at(server, options={"stricthostkeychecking": "no", "userknownhostsfile": nowhere})
+    found = finding(host, Settings(user="admin"))
+    assert found["code"] == "HOST_KEY_UNKNOWN"
+    assert f"{home}/.ssh/known_hosts has no key" in found["message"]
+    with connect(host, Settings(user="admin", accept_new_host_keys=True)) as session:
+        assert session.run("echo in").stdout == b"in\n"
+    with connect(host, Settings(user="admin")) as session:
+        assert session.run("echo again").stdout == b"again\n"
+
+
+def test_changed_key_of_an_alias_at_another_port(start, key, home, host_key, tmp_path):
+    """As for ssh: an alias never gets the port, so both keys have one name."""
+    server = start(Machine(keys=[key]))
+    host = at(server, options={"hostkeyalias": "gpu-1"})
+    with connect(host, Settings(user="admin", accept_new_host_keys=True)):
+        pass
+    command = ["ssh-keygen", "-l", "-f", home / ".ssh" / "known_hosts", "-F", "gpu-1"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert fingerprint(host_key.asbytes()) in found
+    server.machine.host_keys = (new_key(tmp_path / "other"),)
     found = finding(host, Settings(user="admin", accept_new_host_keys=True))
-    assert "UserKnownHostsFile is none" in found["message"]
-    assert server.machine.logins == []
+    assert found["code"] == "HOST_KEY_CHANGED"
 
 
 def test_configuration_of_the_host_is_that_of_its_jump_host(start, known, key, tmp_path):
@@ -241,6 +261,23 @@ def test_hosts_of_the_configuration(start, known, key, home):
     with connect(Host("gpu-1", "gpu-1", become=False)) as session:
         assert session.run("true").rc == 0
     assert jump.machine.logins == ["guard with a key"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "Host *\n ProxyJump gate\n",
+        "Host gpu-1 second\n ProxyJump gate\nHost gpu-2 gate\n ProxyJump second\n",
+    ],
+)
+def test_jump_host_behind_itself(home, config):
+    """Nobody waits for a connection that needs itself, also if two begin at different hosts."""
+    (home / ".ssh" / "config").write_text(config)
+    hosts = [Host(name, name) for name in ("gpu-1", "gpu-2")]
+    with ThreadPoolExecutor() as threads:
+        found = [*threads.map(lambda host: finding(host, Settings()), hosts)]
+    for one in found:
+        assert re.search("ProxyJump: the way to (gate|second) leads through", one["message"])
 
 
 class TestSudo:

@@ -86,7 +86,7 @@ def test_everything_of_a_host(home):
     assert (found.identities_only, found.hash_known_hosts, found.timeout_s) == (True, True, 3)
     assert found.login == "-p 2222 admin@gpu-1.example"
     plain = resolve(Host("plain", "plain"), Settings())
-    assert (plain.known_as, plain.jumps) == ("alias", ())
+    assert (plain.port, plain.known_as, plain.jumps) == (2424, ("alias",), ())
     assert [str(path) for path in plain.known_hosts[:2]] == ["/somewhere/a", "/somewhere/b"]
 
 
@@ -294,15 +294,16 @@ def test_command_of_a_match_that_does_not_end(config, monkeypatch):
         _user(config, 'Match exec "test %C"\n User no\n')
 
 
-@pytest.mark.parametrize("value", ["none", "NONE"])
-def test_no_file_of_known_hosts(config, value):
+@pytest.mark.parametrize("value", ["none", "NONE", "/dev/null"])
+def test_files_of_known_hosts_are_of_the_user_at_least(config, home, value):
+    plain = resolve(Host("a", "a"), Settings())
     config.write_text(f"UserKnownHostsFile {value}\n")
-    found = resolve(Host("a", "a"), Settings())
-    assert found.new_keys is None
-    assert [*map(str, found.known_hosts)] == [
-        "/etc/ssh/ssh_known_hosts",
-        "/etc/ssh/ssh_known_hosts2",
-    ]
+    assert resolve(Host("a", "a"), Settings()).known_hosts == plain.known_hosts
+    assert plain.new_keys == home / ".ssh" / "known_hosts"
+
+
+@pytest.mark.parametrize("value", ["none", "NONE"])
+def test_no_file_of_known_hosts_of_the_machine(config, value):
     config.write_text(f"GlobalKnownHostsFile {value}\n")
     found = resolve(Host("a", "a"), Settings())
     assert found.new_keys == found.known_hosts[0]
