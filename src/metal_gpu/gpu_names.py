@@ -22,7 +22,6 @@ NAMES = {
     "1bb3": "Tesla P4",
     "1db1": "Tesla V100-SXM2-16GB",
     "1db4": "Tesla V100-PCIE-16GB",
-    "1db5": "Tesla V100-SXM2-32GB",
     "1db6": "Tesla V100-PCIE-32GB",
     "1eb8": "Tesla T4",
     "20b0": "A100-SXM4-40GB",

@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     kernel_events,
     kernel_log,
     kubelet_devices,
+    login_refusals,
     nvidia_smi,
     xids,
 )
@@ -61,6 +62,12 @@ BROKEN = (xids.HARDWARE, xids.RESET)
 
 class Unreadable(ValueError):
     """The machine did not run the script; the message says what it printed."""
+
+    def __init__(self, stdout: str) -> None:
+        words = " ".join(stdout.split())[:120]
+        super().__init__(f"the machine did not run the script: it printed {words or 'nothing'}")
+        refusal = login_refusals.find(stdout)
+        self.code = refusal.code if refusal else "NODE_NOT_OBSERVED"  # of the finding
 
 
 class Xid(TypedDict):
@@ -165,8 +172,7 @@ def _parts(stdout: str) -> dict[str, tuple[str, str]]:
     marks = list(_END.finditer(stdout))
     names = [mark["name"] for mark in marks]
     if names[:2] != ["begin", "smi"]:
-        words = " ".join(stdout.split())[:120]
-        raise Unreadable(f"the machine did not run the script: it printed {words or 'nothing'}")
+        raise Unreadable(stdout)
     return {
         mark["name"]: (mark["rc"], stdout[before.end() : mark.start()])
         for before, mark in itertools.pairwise(marks)

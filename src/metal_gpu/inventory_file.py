@@ -59,6 +59,7 @@ class Entry(NamedTuple):
     groups: tuple[str, ...]  # one for each model
     variables: Mapping[str, object]  # of its connection, besides the address
     hostname: str = ""  # that the machine calls itself
+    other_addresses: tuple[str, ...] = ()  # where it answers as well
 
     @property
     def port(self) -> str:
@@ -239,7 +240,10 @@ def merge(
             inventory_machines.known(one, HostVariables(groups, one, beside))
             for one in groups.hosts()
         ]
-        machines = [Wanted(one.name, one.address, one.port, one.hostname) for one in entries]
+        machines = [
+            Wanted(one.name, one.address, one.port, one.hostname, one.other_addresses)
+            for one in entries
+        ]
         matches = inventory_machines.match(hosts, machines, addresses_of)
         for entry, match in zip(entries, matches, strict=True):
             if match.doubt:

@@ -36,6 +36,10 @@ class Known(NamedTuple):
     address: str | None  # None: only Ansible can render it
     port: str | None
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return (self.address,) if self.address else ()
+
 
 class Wanted(NamedTuple):
     """A machine of a scan."""
@@ -44,6 +48,11 @@ class Wanted(NamedTuple):
     address: str
     port: str
     hostname: str  # that it calls itself; empty if that is not known
+    other_addresses: tuple[str, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return (self.address, *self.other_addresses)
 
     def __str__(self) -> str:
         return self.name if self.name == self.address else f"{self.name} ({self.address})"
@@ -81,7 +90,10 @@ def match(
 ) -> list[Match]:
     """Return for each machine which host it is. Names are looked up only if that is necessary."""
     by_place = {(_plain(one.address), one.port): one.name for one in reversed(hosts) if one.address}
-    found = [by_place.get((_plain(one.address), one.port)) for one in machines]
+    found = [
+        next((by_place[place] for place in _its_places(one) if place in by_place), None)
+        for one in machines
+    ]
     left = [one for one, host in zip(machines, found, strict=True) if host is None]
     if not left or not hosts:
         return [Match(host) for host in found]
@@ -97,11 +109,15 @@ def match(
     ]
 
 
+def _its_places(machine: Wanted) -> list[tuple[str, str]]:
+    return [(_plain(one), machine.port) for one in machine.addresses]
+
+
 class _Places:
     """Where the hosts and the machines are, as far as name servers and ssh know."""
 
     def __init__(self, things: Sequence[Known | Wanted], addresses_of: AddressesOf) -> None:
-        texts = {_plain(one.address) for one in things if one.address}
+        texts = {_plain(one) for thing in things for one in thing.addresses}
         looked_up = addresses_of(sorted(one for one in texts if not is_address(one)))
         self._found = {
             one: frozenset([one]) if is_address(one) else looked_up.get(one, frozenset())
@@ -109,7 +125,7 @@ class _Places:
         }
 
     def of(self, thing: Known | Wanted) -> frozenset[str]:
-        return self._found.get(_plain(thing.address), frozenset())
+        return frozenset[str]().union(*(self._found[_plain(one)] for one in thing.addresses))
 
     def is_same(self, host: Known, machine: Wanted) -> bool:
         return bool(self.of(host) & self.of(machine)) and host.port == machine.port
@@ -131,7 +147,10 @@ def _doubt(hosts: Sequence[Known], machine: Wanted, places: _Places) -> str:
     unknown = [
         one.name for one in hosts if one.address is None and one.port in (None, machine.port)
     ]
+    right = f"ansible_host of that host to {machine.address}"
     if alike:
+        if places.of(alike) & places.of(machine):
+            right = f"ansible_port of that host to {machine.port}"
         reason = f"it may be {alike.name} of the inventory, {_whereabouts(alike, machine, places)}"
     elif unknown:
         more = f" and {len(unknown) - _MOST} others" if len(unknown) > _MOST else ""
@@ -142,8 +161,8 @@ def _doubt(hosts: Sequence[Known], machine: Wanted, places: _Places) -> str:
     else:
         return ""
     return (
-        f"{machine} is not written: {reason}. If it is a host of the inventory, set ansible_host "
-        f"of that host to {machine.address}. If not, add it under a name of its own"
+        f"{machine} is not written: {reason}. If it is a host of the inventory, set {right}. "
+        "If not, add it under a name of its own"
     )
 
 

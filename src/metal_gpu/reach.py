@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from metal_gpu import answering
+from metal_gpu import answering, parallel
 from metal_gpu.answering import Answer, State
 from metal_gpu.hosts import Host
 from metal_gpu.ssh.settings import Settings
@@ -46,19 +46,21 @@ def reach(
     found: dict[int, Answer] = {}
     direct: list[tuple[int, Target]] = []
     refusals: list[ConfigInvalid] = []
-    for number, (target, host) in enumerate(zip(targets, hosts, strict=True)):
-        try:
-            way = resolve(host, settings)
-        except ConfigInvalid as error:
-            refusals.append(error)
-            words = f"the configuration of ssh cannot be used: {error}"
+    # At the same time, because `Match exec` runs a program for each target.
+    ways = dict(parallel.each(range(len(targets)), lambda number: resolve(hosts[number], settings)))
+    for number, target in enumerate(targets):
+        way = ways[number]
+        if isinstance(way, ConfigInvalid):
+            refusals.append(way)
+            words = f"the configuration of ssh cannot be used: {way}"
             port = target.port or answering.PORT
             found[number] = Answer(target, port, State.NOT_ASKED, error=words)
+        elif isinstance(way, Exception):
+            raise way
+        elif way.jumps or way.proxy_command:
+            found[number] = Answer(target, way.port, State.SSH)
         else:
-            if way.jumps or way.proxy_command:
-                found[number] = Answer(target, way.port, State.SSH)
-            else:
-                direct.append((number, target._replace(host=way.address, port=way.port)))
+            direct.append((number, target._replace(host=way.address, port=way.port)))
     if refusals and len(refusals) == len(targets):
         raise refusals[0]
     for answer in found.values():

@@ -49,6 +49,7 @@ class Machine(TypedDict):
 
     host: str  # its name in an inventory
     address: str  # where SSH reaches it
+    other_addresses: list[str]  # where it was found as well
     port: int | None  # None: SSH's default
     user: str | None
     ssh: str | None  # the identification of its SSH server
@@ -152,6 +153,7 @@ def _unknown(host: Host, answer: Answer) -> Machine:
     return {
         "host": host.name,
         "address": host.address,
+        "other_addresses": [],
         "port": host.port,
         "user": host.user,
         "ssh": answer.identification,
@@ -295,6 +297,8 @@ def name_machines(machines: Sequence[Machine]) -> Found:
         if known is machine:
             kept.append(machine)
         else:
+            if machine["port"] == known["port"]:
+                known["other_addresses"].append(machine["address"])
             notices.append(
                 f"{machine['address']} and {known['address']} are the same machine, "
                 f"{machine['hostname']}: its boot id is {machine['boot_id']}; "

@@ -60,7 +60,7 @@ class _Watched:
             words = str(error).removeprefix(f"{self.host.name}: ")
             return self._later(words, error.finding["code"])
         except gpu_use.Unreadable as error:
-            return self._later(str(error), "NODE_NOT_OBSERVED")
+            return self._later(str(error), error.code)
         self._pause_s = _FIRST_PAUSE_S
         return {
             "host": self.host.name,

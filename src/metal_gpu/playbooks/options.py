@@ -182,9 +182,7 @@ def _is_same(one: Path, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _config(
-    folder: Path, environment: Mapping[str, str]
-) -> tuple[Path, configparser.ConfigParser]:
+def _config(folder: Path, environment: Mapping[str, str]) -> tuple[Path, configparser.ConfigParser]:
     """Return the ansible.cfg that Ansible reads; empty if there is none, or it cannot be parsed.
 
     Then Ansible names the file and the line.

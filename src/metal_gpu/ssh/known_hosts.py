@@ -78,7 +78,7 @@ def read(files: Iterable[Path]) -> list[Entry]:
 
 
 def names_of(address: str, port: int) -> tuple[str, ...]:
-    """Return the names of a machine, the right one first: for ssh, one without a port counts too."""
+    """Return the names of a machine, the right one first: for ssh, that without a port counts."""
     return tuple(dict.fromkeys((name_of(address, port), address)))
 
 

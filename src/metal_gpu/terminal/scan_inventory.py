@@ -77,6 +77,7 @@ def _entry(machine: Machine, settings: Settings) -> Entry:
         tuple(map(gpu_names.group, models)),
         {key: value for key, value in variables.items() if value is not None},
         machine["hostname"] or "",
+        tuple(machine["other_addresses"]),
     )
 
 

@@ -205,10 +205,19 @@ def test_pods() -> None:
     assert use.gpus[1]["pods"] == []
 
 
-@pytest.mark.parametrize("text", ["", "Not allowed\n", f"{_MARK} begin 0\n"])
-def test_machine_that_does_not_run_the_script(text: str) -> None:
-    with pytest.raises(Unreadable, match="the machine did not run the script"):
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "NODE_NOT_OBSERVED"),
+        ("Not allowed\n", "NODE_NOT_OBSERVED"),
+        (f"{_MARK} begin 0\n", "NODE_NOT_OBSERVED"),
+        ("This account is currently not available.\n", "LOGIN_SHELL_MISSING"),
+    ],
+)
+def test_machine_that_does_not_run_the_script(text: str, code: str) -> None:
+    with pytest.raises(Unreadable, match="the machine did not run the script") as refused:
         parse(text)
+    assert refused.value.code == code
 
 
 def _run(programs: dict[str, str], tmp_path: Path, **variables: str) -> Any:

@@ -130,10 +130,23 @@ def test_machine_that_is_there_already(hosts: str, entry: Entry) -> None:
 def test_machine_that_may_be_there_is_not_written(hosts: str, knows: bool, reason: str) -> None:
     found, notices = _merge(hosts, knows=knows)
     assert len(found) == 1
+    right = "ansible_port of that host to 22"
+    if "port" not in reason:
+        right = "ansible_host of that host to 192.0.2.11"
     assert notices == [
         f"gpu-1 (192.0.2.11) is not written: {reason}. If it is a host of the inventory, set "
-        "ansible_host of that host to 192.0.2.11. If not, add it under a name of its own"
+        f"{right}. If not, add it under a name of its own"
     ]
+
+
+def test_machine_that_is_there_at_its_other_address() -> None:
+    """As in a scan of two networks, of which the inventory has the second one."""
+    entry = BY_ADDRESS._replace(other_addresses=("198.51.100.11",))
+    found, notices = _merge("gpu-1: {ansible_host: 198.51.100.11, gpu_count: 3}", entry)
+    assert [*found] == ["gpu-1"]
+    assert found["gpu-1"]["ansible_host"] == "198.51.100.11"
+    [notice] = notices
+    assert "gpu_count" in notice
 
 
 @pytest.mark.parametrize(

@@ -62,3 +62,15 @@ def test_values_that_are_not_valid(home: Path, text: str) -> None:
     (home / ".ssh" / "config").write_text(text)
     with pytest.raises(ConfigInvalid):
         _reach("127.0.0.1:1")
+
+
+def test_programs_of_match_exec_run_at_the_same_time(home: Path) -> None:
+    """Each waits for the other."""
+    program = home / "program"
+    program.write_text(
+        f"cd {home}; touch $1.here; until [ -e one.here ] && [ -e two.here ]; do sleep 0.05; done\n"
+    )
+    (home / ".ssh" / "config").write_text(
+        f'Match exec "sh {program} %n"\n HostName 127.0.0.1\n Port 1\n'
+    )
+    assert [one.answer.port for one in _reach("one", "two")] == [1, 1]

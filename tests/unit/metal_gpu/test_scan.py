@@ -64,6 +64,7 @@ def test_virgin_machine() -> None:
     assert machine == {
         "host": "gpu-1",
         "address": "gpu-1",
+        "other_addresses": [],
         "port": None,
         "user": None,
         "ssh": _LINUX,
@@ -210,6 +211,7 @@ def test_a_machine_with_two_addresses_is_kept_once() -> None:
     names, found = _named(("10.0.0.1", "gpu-1", "a"), ("10.1.0.1", "gpu-1", "a"))
     assert (names, found.collisions) == (["gpu-1"], [])
     [notice] = found.notices
+    assert found.machines[0]["other_addresses"] == ["10.1.0.1"]
     assert notice.startswith("10.1.0.1 and 10.0.0.1 are the same machine, gpu-1")
 
 
