@@ -3,8 +3,9 @@
 
 """An edit of a long file takes little more time than Python needs to read it.
 
-Measured on 2026-11-24: 60 to 100 ms for an edit of 2,000 lines, 90 to 150 ms to restore them later.
-The goal is 200 ms.
+Measured on 2026-11-24: 60 to 100 ms for an edit of 2,000 lines, 90 to 150 ms to restore them later,
+and 12 ms to read them. The goal is 200 ms. On a busy machine everything takes longer, also on the
+processor, so the time to read says how fast the machine is.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ TABLE = """
 LONG = "version = 3\n" + "".join(TABLE.format(n=n) for n in range(250))
 RUNTIME = {"runtime_type": "x", "options": {"BinaryName": "/usr/bin/x", "SystemdCgroup": True}}
 PLUGIN = {"containerd": {"default_runtime_name": "x", "runtimes": {"x": RUNTIME}}}
-GOAL_S = 0.2
+GOAL_S, READING_S = 0.2, 0.012
 EDITS = documents.Edits(merge={"plugins": {"io.containerd.cri.v1.runtime": PLUGIN}})
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """Return the shortest of three times on the processor, so that other processes do not count."""
+    """Return the shortest of five times on the processor, so that other processes count less."""
     times = []
-    for _time in range(3):
+    for _time in range(5):
         started = time.process_time()
         function()
         times.append(time.process_time() - started)
@@ -55,12 +56,10 @@ def restore(content: str, past: history.History) -> None:
     assert history.restore(content, "toml", past) == f"{LONG}# the admin's\n"
 
 
-@pytest.mark.parametrize(("what", "times"), [("edit", 20), ("restore", 30)])
-def test_editing_takes_few_times_as_long_as_reading(what, times):
+@pytest.mark.parametrize("what", ["edit", "restore"])
+def test_editing_takes_few_times_as_long_as_reading(what):
     assert LONG.count("\n") > 2000
     written = edit()
     past = history.extend(None, LONG, "toml", written=written)
     function = edit if what == "edit" else partial(restore, f"{written}# the admin's\n", past)
-    taken = seconds(function)
-    assert taken < times * seconds(lambda: tomllib.loads(LONG))
-    assert taken < GOAL_S
+    assert seconds(function) < GOAL_S / READING_S * seconds(lambda: tomllib.loads(LONG))
