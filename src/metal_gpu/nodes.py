@@ -115,7 +115,10 @@ class Node:
             *wrong,
             *(one for plan in plans.values() for one in plan["refusals"]),
         ]
-        notices = [one for plan in plans.values() for one in plan["notices"]]
+        notices = [
+            *variables.notice_unknown({self.name: own}),
+            *(one for plan in plans.values() for one in plan["notices"]),
+        ]
         return Plan(plans, _distinct(refusals), _distinct(notices))
 
     @cached_property

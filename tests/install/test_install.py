@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -119,6 +120,18 @@ def with_ansible(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # --- pip -----------------------------------------------------------------------------------------
+
+
+def test_pip_makes_the_same_wheel_from_a_checkout(tmp_path: Path) -> None:
+    """As `pip install .` of README does. Only the dates of the files differ."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
+    run([*command, tmp_path, ROOT], tmp_path, **pip())
+    assert contents(tmp_path / WHEEL.name) == contents(WHEEL)
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def test_command_helps_and_tells_its_version(alone: Path, tmp_path: Path) -> None:

@@ -133,8 +133,9 @@ def _load_kubeconfig(configuration: Any, kubeconfig: Any, context: str | None) -
     documents = [kubeconfig] if inline else _read_documents(paths, place)
     if not documents:
         raise SettingsInvalid(
-            f"The kubeconfig {paths} does not exist. Set the option kubeconfig or the environment "
-            "variable K8S_AUTH_KUBECONFIG, or set host and api_key."
+            f"The kubeconfig {paths} does not exist. Set the environment variable KUBECONFIG or "
+            "K8S_AUTH_KUBECONFIG, or name the file: by metal_gpu_kubeconfig in the inventory, "
+            "--kubeconfig of the command, or the option kubeconfig of a module."
         )
     _refuse_two_contexts(documents, context, place)
     arguments = {

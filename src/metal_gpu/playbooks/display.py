@@ -23,6 +23,7 @@ from metal_gpu.playbooks.progress import (
     DONE,
     RUNNING,
     STOPPED,
+    UNREACHED,
     UNUSED,
     Progress,
     Stage,
@@ -106,8 +107,8 @@ def lines_of(stage: Stage, now: float) -> Iterator[Text]:
     if is_alive:
         line.append_text(bar(stage))
         line.append(f" {describe(stage, now)}", "default")
-    elif stage.state == UNUSED:
-        line.append("nothing to do", "dim")
+    elif words := {UNUSED: "nothing to do", UNREACHED: "not reached"}.get(stage.state):
+        line.append(words, "dim")
     yield line
     if stage.state == RUNNING and stage.task:
         yield Text(f"    {waits(stage, now)}", style="dim")

@@ -49,6 +49,16 @@ def path(collection: Path, name: str) -> Path:
     return collection / "playbooks" / f"{name}.yml"
 
 
+def has_batches(text: str) -> bool:
+    """Tell whether a playbook can change its nodes in batches."""
+    return "metal_gpu_serial" in text
+
+
+def has_report(text: str) -> bool:
+    """Tell whether a playbook ends with verdicts, which verify_report writes into a file."""
+    return "tasks_from: failures.yml" in text
+
+
 def describe(text: str) -> Description:
     """Parse the comment at the start of a playbook."""
     lines = []

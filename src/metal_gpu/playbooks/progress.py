@@ -16,11 +16,19 @@ from dataclasses import dataclass, field
 from metal_gpu.playbooks import stages
 
 WAITING, RUNNING, DONE, UNUSED, STOPPED = "waiting", "running", "done", "unused", "stopped"
+UNREACHED = "unreached"  # the run ended before it
 
 Values = Mapping[str, object]
 
 _ENDS = ("runner_on_ok", "runner_on_skipped", "runner_on_failed", "runner_on_unreachable")
-_FLEET = "metal.gpu.fleet"
+_FLEET, _LEAK_TEST = "metal.gpu.fleet", "metal.gpu.gpu_leak_test"
+# Where the results of our modules have findings about hosts, the cluster and the inventory.
+_FINDINGS = {
+    _FLEET: ("findings", "notices", "refusals"),
+    _LEAK_TEST: ("findings",),
+    "metal.gpu.plan": ("refusals",),
+    "metal.gpu.preconditions": ("controller", "misplaced", "unknown"),
+}
 
 
 @dataclass
@@ -55,6 +63,8 @@ class Progress:
         self.outcome = ""
         self.verdicts: dict[str, Values] = {}
         self.refused: dict[str, list[Values]] = {}  # findings of a run that does not start
+        self.found: list[Values] = []  # all findings, also about the cluster and the inventory
+        self.tried: list[str] = []  # nodes that the leak test has judged
         self.table: list[str] = []
         self.report = ""
         self.failures: list[str] = []
@@ -84,6 +94,12 @@ class Progress:
             self._end_task(kind, data)
         elif kind == "playbook_on_stats":
             self._end(data, now)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run reached the last stage. If that failed, it may have for all nodes."""
+        *before, last = self.stages
+        return bool(before) and last.state != UNREACHED
 
     def end(self, now: float) -> None:
         """The run is over. Without its last event, it did not come to its end."""
@@ -128,6 +144,10 @@ class Progress:
 
     def _end_task(self, kind: str, data: Values) -> None:
         host, result = str(data.get("host", "")), _mapping(data.get("res"))
+        for key in _FINDINGS.get(str(data.get("task_action")), ()):
+            self.found += [one for one in _findings(result.get(key)) if one not in self.found]
+        if str(data.get("task_action")) == _LEAK_TEST:
+            self.tried += _mapping(result.get("nodes"))
         if str(data.get("task_action")) == _FLEET and kind == "runner_on_ok":
             self._judged(result)
         if (stage := self._current) is None:
@@ -167,9 +187,20 @@ class Progress:
         self.processed = list(_mapping(data.get("processed")))
         self.outcome = str(_mapping(data.get("artifact_data")).get("metal_gpu_outcome") or "")
         self._leave(now)
-        for stage in self.stages:
+        is_left = bool(self.failures or self.unreachable)
+        for stage in reversed(self.stages):
             if stage.state == WAITING:
-                stage.state = UNUSED
+                stage.state = UNREACHED if is_left else UNUSED
+            else:
+                is_left = False
+
+
+def _findings(value: object) -> list[Values]:
+    """Return the findings of a list, or of the lists of a mapping."""
+    if isinstance(value, Mapping):
+        return [one for several in value.values() for one in _findings(several)]
+    listed = value if isinstance(value, list) else []
+    return [one for one in map(_mapping, listed) if "code" in one]
 
 
 def _mapping(value: object) -> Values:

@@ -12,6 +12,8 @@ from metal_gpu.playbooks.progress import Progress, Values
 
 NARROW = ("node", "GPU", "GPUs", "verdict")
 
+# What findings are about besides hosts, and where playbooks run tasks for all of them.
+_NO_HOSTS = ("localhost", "controller", "cluster", "inventory")
 _FINDING = ("code", "severity", "message", "remedy", "reference")
 
 
@@ -24,7 +26,8 @@ def as_document(
         "rc": rc,
         "outcome": progress.outcome or None,
         "interrupted": interrupted,
-        "hosts": [_host(progress, name) for name in _names(progress)],
+        "hosts": [_host(progress, name, rc) for name in _names(progress)],
+        "findings": [_finding(one) for one in _of_all(progress)],
         "log": log,
         "report": progress.report or None,
     }
@@ -50,14 +53,25 @@ def narrow(progress: Progress) -> list[tuple[str, ...]]:
 
 def _names(progress: Progress) -> Iterable[str]:
     own = [*progress.verdicts, *progress.refused, *progress.failures, *progress.unreachable]
-    others = [name for name in progress.processed if name != "localhost"]
-    return dict.fromkeys([*own, *others])
+    names = dict.fromkeys([*own, *progress.processed])
+    return [name for name in names if name not in _NO_HOSTS]
 
 
-def _host(progress: Progress, name: str) -> dict[str, object]:
+def _of_all(progress: Progress) -> list[Values]:
+    """Return the findings that are about no single host."""
+    hosts = {*_names(progress)}
+    refused = [one for found in progress.refused.values() for one in found]
+    found = [one for one in refused if one not in progress.found] + progress.found
+    return [one for one in found if one.get("host") not in hosts]
+
+
+def _host(progress: Progress, name: str, rc: int) -> dict[str, object]:
     verdict = progress.verdicts.get(name)
-    found = _findings(verdict) if verdict is not None else progress.refused.get(name, [])
-    state = "ok"
+    refused = progress.refused.get(name, [])
+    others = [one for one in progress.found if one.get("host") == name and one not in refused]
+    found = _findings(verdict) if verdict is not None else [*refused, *others]
+    has_ended = rc == 0 or progress.is_whole or name in progress.tried
+    state = "ok" if has_ended or verdict is not None else "unknown"
     if name in progress.unreachable:
         state = "unreachable"
     elif name in progress.failures or any(one.get("severity") != NOTICE for one in found):
@@ -66,8 +80,12 @@ def _host(progress: Progress, name: str) -> dict[str, object]:
         "host": name,
         "state": state,
         "verdict": word(verdict) if verdict is not None else None,
-        "findings": [{key: str(one.get(key, "")) for key in _FINDING} for one in found],
+        "findings": [_finding(one) for one in found],
     }
+
+
+def _finding(found: Values) -> dict[str, str]:
+    return {key: str(found.get(key, "")) for key in _FINDING}
 
 
 def _findings(verdict: Values) -> Sequence[Values]:

@@ -22,6 +22,7 @@ _DEFAULT_GROUP = "gpu_nodes"
 _THIS_MACHINE = "localhost"
 _OF_THE_FOLDER = "{path} in this folder names the machines. For this machine alone, add localhost."
 _FROM_THE_FOLDER = "{path} in this folder says how to reach {names}."
+_NOT_IN_THE_FOLDER = "{path} does not have {names}, which is looked up as ssh does."
 _NO_INVENTORY = "Only this machine: the folder has no inventory.yml, and --inventory names none."
 _NOT_OURS = "only --inventory FILE uses the inventory of Ansible's configuration."
 
@@ -125,7 +126,11 @@ def _choose(names: Sequence[str], path: Path | None, *, by_ssh: bool) -> Chosen:
     ours = [name for name in names if _can_be_listed(name) and name in listed]
     others = [name for name in names if name not in ours]
     hosts = [*(listed.hosts(ours) if ours else ()), *_parsed(others, by_ssh=by_ssh)]
-    note = _FROM_THE_FOLDER.format(path=own[0], names=", ".join(ours)) if ours else ""
+    unlisted = [name for name in others if _can_be_listed(name)]
+    notes = [(_FROM_THE_FOLDER, ours), (_NOT_IN_THE_FOLDER, unlisted)]
+    note = " ".join(
+        words.format(path=own[0], names=", ".join(named)) for words, named in notes if named
+    )
     return Chosen(hosts, None if others else _options(ours, None), note)
 
 

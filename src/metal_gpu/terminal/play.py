@@ -28,8 +28,9 @@ PLAN = "plan"
 _SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": True}
 _PLAN = "Show what `metal-gpu site` would change, file by file. Changes nothing."
 _END = """
-The exit code is that of ansible-playbook: 0 if every node is well, 2 if a node fails, 4 if a node
-cannot be reached. It is 130 after Ctrl-C, and 2 if an option or the installation cannot be used.
+The exit code is that of ansible-playbook: 0 if every node is well, 2 if a node fails or cannot be
+reached at the start, 4 if the connection to a node breaks later, 1 if no host matches. It is 130
+after Ctrl-C, and 2 if an option or the installation cannot be used.
 """
 
 Inventory = Annotated[
@@ -94,9 +95,9 @@ def register(app: typer.Typer) -> None:
     for name in files.names(collection):
         text = files.path(collection, name).read_text(encoding="utf-8")
         described = files.describe(text)
-        _add(app, name, name, _short(described.text), _help(described))
+        _add(app, name, name, _short(described.text), _help(described), text)
         if name == "site":
-            _add(app, PLAN, name, _PLAN, f"{_PLAN}\n{_END}")
+            _add(app, PLAN, name, _PLAN, f"{_PLAN}\n{_END}", text)
 
 
 def _short(text: str) -> str:
@@ -110,8 +111,11 @@ def _help(described: files.Description) -> str:
     return f"{described.text}{heading}\nWhat follows `--` is handed on to ansible-playbook.\n{_END}"
 
 
-def _add(app: typer.Typer, command: str, playbook: str, short: str, text: str) -> None:
+def _add(
+    app: typer.Typer, command: str, playbook: str, short: str, text: str, content: str
+) -> None:
     is_plan = command == PLAN
+    has_batches, has_report = files.has_batches(content), files.has_report(content)
 
     def play(
         context: typer.Context,
@@ -131,6 +135,10 @@ def _add(app: typer.Typer, command: str, playbook: str, short: str, text: str) -
     ) -> None:
         from metal_gpu.playbooks.options import Options
 
+        if serial and not has_batches:
+            _refuse(f"{command} has no batches, so --serial has no effect. --limit chooses nodes")
+        if report and not has_report:
+            _refuse(f"{command} has no verdicts, so --report would write nothing. Use --json")
         options = Options(
             inventory=inventory,
             check=check or is_plan,
@@ -147,7 +155,18 @@ def _add(app: typer.Typer, command: str, playbook: str, short: str, text: str) -
         how = "json" if as_json else "quiet" if quiet else "plain" if plain else "live"
         raise typer.Exit(run(playbook, options, how))
 
+    for name, is_there in {"serial": has_batches, "report": has_report}.items():
+        if not is_there:
+            refused = typer.Option(f"--{name}", hidden=True, help="Refused: it has no effect here.")
+            play.__annotations__[name] = Annotated[str, refused]
     app.command(command, cls=Command, help=text, short_help=short, context_settings=_SETTINGS)(play)
+
+
+def _refuse(words: str) -> None:
+    from metal_gpu.terminal import output
+
+    output.error(words)
+    raise typer.Exit(exit_codes.USAGE)
 
 
 def run(playbook: str, options: Options, how: str) -> int:

@@ -80,6 +80,13 @@ def test_desired_variables_change_the_plan(fleet):
     assert node.plan().refusals == []
 
 
+def test_misspelled_variable_is_noticed(raw):
+    host = Host("gpu-1", "a", variables={"gpu_cuont": 2})
+    [notice] = Node(host, interpret(raw)).plan({"metal_gpu_engin": "docker"}).notices[1:]
+    assert notice["code"] == "VARIABLE_UNKNOWN"
+    assert "did you mean metal_gpu_engine?" in notice["message"]
+
+
 def test_step_has_its_role_and_reason(fleet, raw):
     changed = json.loads(json.dumps(raw))
     changed["texts"] = {

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pytest
 import typer.main
 from typer.testing import CliRunner
 
@@ -24,6 +25,23 @@ def test_each_command_and_option_has_help():
     for name, command in found.items():
         assert command.help, name
         assert all(one.help for one in command.params), name
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("teardown --serial 1", "teardown has no batches"),
+        ("verify --serial 1", "verify has no batches"),
+        ("mirror_list --report x", "mirror_list has no verdicts"),
+    ],
+)
+def test_option_without_effect_is_refused_and_not_shown(words, reason):
+    command, option, _value = words.split()
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 2
+    assert reason in done.stderr
+    assert option not in CliRunner().invoke(app, [command, "--help"]).stdout
+    assert option in CliRunner().invoke(app, ["docker_hosts", "--help"]).stdout
 
 
 def test_examples_keep_their_lines():

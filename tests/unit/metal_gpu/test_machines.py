@@ -114,6 +114,7 @@ def test_names_of_the_inventory_of_the_folder(
     mixed = chosen(["gpu-1", "gpu-9", "admin@gpu-2"], None)
     assert _addresses(mixed) == ["10.0.0.1", "gpu-9", "gpu-2"]
     assert mixed.options is None
+    assert "inventory.yml does not have gpu-9" in capsys.readouterr().err
 
 
 def test_a_named_inventory(inventory: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -472,6 +472,51 @@ def test_words_of_verdicts(verdict, word):
     assert result.word(verdict) == word
 
 
+def test_findings_of_the_inventory_and_the_cluster_are_no_hosts(a_run):
+    unknown = {"code": "VARIABLE_UNKNOWN", "severity": "notice", "host": "inventory"}
+    down = {"code": "CLUSTER_UNUSABLE", "severity": "refusal", "host": "cluster"}
+    a_run.task("nvidia_driver", "Check", "gpu-1")
+    a_run.end("ok", "gpu-1", task_action="metal.gpu.preconditions", res={"unknown": [unknown]})
+    stopped = {"stopped": {"cluster": [down]}, "findings": [down], "notices": [unknown]}
+    a_run.end("ok", "gpu-1", task_action="metal.gpu.fleet", res=stopped)
+    a_run.feed("playbook_on_stats", failures={"gpu-1": 1}, processed={"gpu-1": 1, "gpu-2": 1})
+    document = result.as_document(a_run.progress, "site", 2, None, False)
+    assert [one["code"] for one in document["findings"]] == ["VARIABLE_UNKNOWN", "CLUSTER_UNUSABLE"]
+    states = [(one["host"], one["state"]) for one in document["hosts"]]
+    assert states == [("gpu-1", "failed"), ("gpu-2", "unknown")]
+
+
+def test_a_refused_run_does_not_reach_the_later_stages(a_run):
+    a_run.task("nvidia_driver", "Check", "gpu-1")
+    a_run.end("failed", "gpu-1")
+    a_run.feed("playbook_on_stats", failures={"gpu-1": 1}, processed={"gpu-1": 1})
+    assert a_run.lines("Proof of the GPUs") == ["· Proof of the GPUs  not reached"]
+
+
+def test_the_leak_test_has_findings_and_no_verdicts():
+    made = Progress([stages.Stage("Try", "Leak")], ["Try"])
+    leaked = {"code": "GPU_LEAKED", "severity": "failure", "host": "gpu-2"}
+    refused = {"code": "NODE_UNREACHABLE", "severity": "refusal", "host": "gpu-1"}
+    for action, res in (
+        ("metal.gpu.plan", {"refusals": [refused]}),
+        ("metal.gpu.fleet", {"refusals": {"gpu-1": [refused]}}),
+        ("metal.gpu.gpu_leak_test", {"nodes": {"gpu-2": {}, "gpu-3": {}}, "findings": [leaked]}),
+    ):
+        data = {"host": "gpu-1", "task_action": action, "res": res}
+        made.feed({"event": "runner_on_ok", "event_data": data}, 1)
+    hosts = {f"gpu-{number}": 1 for number in (1, 2, 3, 4)}
+    data = {"failures": {"gpu-1": 1}, "processed": hosts}
+    made.feed({"event": "playbook_on_stats", "event_data": data}, 2)
+    document = result.as_document(made, "leak_test", 2, None, False)
+    found = {one["host"]: (one["state"], len(one["findings"])) for one in document["hosts"]}
+    assert found == {
+        "gpu-1": ("failed", 1),
+        "gpu-2": ("failed", 1),
+        "gpu-3": ("ok", 0),
+        "gpu-4": ("unknown", 0),
+    }
+
+
 def test_a_run_that_was_stopped_says_where(a_run):
     a_run.task("nvidia_driver", "Install", "gpu-1")
     a_run.progress.end(9)
