@@ -91,7 +91,7 @@ def match(
     """Return for each machine which host it is. Names are looked up only if that is necessary."""
     by_place = {(_plain(one.address), one.port): one.name for one in reversed(hosts) if one.address}
     found = [
-        next((by_place[place] for place in _its_places(one) if place in by_place), None)
+        next(filter(None, (by_place.get((_plain(at), one.port)) for at in one.addresses)), None)
         for one in machines
     ]
     left = [one for one, host in zip(machines, found, strict=True) if host is None]
@@ -109,10 +109,6 @@ def match(
     ]
 
 
-def _its_places(machine: Wanted) -> list[tuple[str, str]]:
-    return [(_plain(one), machine.port) for one in machine.addresses]
-
-
 class _Places:
     """Where the hosts and the machines are, as far as name servers and ssh know."""
 
@@ -128,12 +124,15 @@ class _Places:
         return frozenset[str]().union(*(self._found[_plain(one)] for one in thing.addresses))
 
     def is_same(self, host: Known, machine: Wanted) -> bool:
-        return bool(self.of(host) & self.of(machine)) and host.port == machine.port
+        return self.meet(host, machine) and host.port == machine.port
+
+    def meet(self, host: Known, machine: Wanted) -> bool:
+        """Tell whether both have an address in common."""
+        return bool(self.of(host) & self.of(machine))
 
     def are_apart(self, host: Known, machine: Wanted) -> bool:
         """Tell whether both have addresses, and none in common. One machine may have two."""
-        mine, theirs = self.of(machine), self.of(host)
-        return bool(mine and theirs and not mine & theirs)
+        return bool(self.of(machine) and self.of(host)) and not self.meet(host, machine)
 
     def has_same_name(self, host: Known, machine: Wanted) -> bool:
         """Tell whether the name of a machine is all that the inventory says of a host."""
@@ -149,9 +148,9 @@ def _doubt(hosts: Sequence[Known], machine: Wanted, places: _Places) -> str:
     ]
     right = f"ansible_host of that host to {machine.address}"
     if alike:
-        if places.of(alike) & places.of(machine):
-            right = f"ansible_port of that host to {machine.port}"
         reason = f"it may be {alike.name} of the inventory, {_whereabouts(alike, machine, places)}"
+        if places.meet(alike, machine):  # so the ports differ
+            right = f"ansible_port of that host to {machine.port}"
     elif unknown:
         more = f" and {len(unknown) - _MOST} others" if len(unknown) > _MOST else ""
         names = ", ".join(unknown[:_MOST])
@@ -171,7 +170,7 @@ def _whereabouts(host: Known, machine: Wanted, places: _Places) -> str:
         return "whose ansible_host only Ansible renders"
     if places.are_apart(host, machine):
         return f"which has the address {', '.join(sorted(places.of(host)))}"
-    if places.of(host) & places.of(machine):
+    if places.meet(host, machine):
         return f"which has the port {host.port or 'that only Ansible renders'}"
     unknown = machine.address if places.of(host) else host.address
     return f"and no name server tells the address of {unknown}"

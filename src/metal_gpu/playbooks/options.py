@@ -163,8 +163,10 @@ def default_inventory(folder: Path, environment: Mapping[str, str]) -> list[str]
     The file that `metal-gpu scan` writes counts only if nothing else is configured.
     """
     own = folder / DEFAULT_INVENTORY
+    if not own.is_file():
+        return []
     configured = configured_inventories(folder, environment)
-    is_ours = own.is_file() and all(_is_same(one, own) for one in configured)
+    is_ours = all(one.resolve() == own.resolve() for one in configured)
     return [DEFAULT_INVENTORY] if is_ours else []
 
 
@@ -176,10 +178,6 @@ def configured_inventories(folder: Path, environment: Mapping[str, str]) -> list
         base, text = path.parent, _value(config, "defaults", "inventory")
     words = filter(None, map(str.strip, text.split(",")))
     return [base / os.path.expanduser(os.path.expandvars(one)) for one in words]
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _config(folder: Path, environment: Mapping[str, str]) -> tuple[Path, configparser.ConfigParser]:

@@ -145,7 +145,7 @@ class Progress:
     def _end_task(self, kind: str, data: Values) -> None:
         host, result = str(data.get("host", "")), _mapping(data.get("res"))
         for key in _FINDINGS.get(str(data.get("task_action")), ()):
-            self.found += [one for one in _findings(result.get(key)) if one not in self.found]
+            self.found += [one for one in findings_in(result.get(key)) if one not in self.found]
         if str(data.get("task_action")) == _LEAK_TEST:
             self.tried += _mapping(result.get("nodes"))
         if str(data.get("task_action")) == _FLEET and kind == "runner_on_ok":
@@ -195,10 +195,10 @@ class Progress:
                 is_left = False
 
 
-def _findings(value: object) -> list[Values]:
+def findings_in(value: object) -> list[Values]:
     """Return the findings of a list, or of the lists of a mapping."""
     if isinstance(value, Mapping):
-        return [one for several in value.values() for one in _findings(several)]
+        return [one for several in value.values() for one in findings_in(several)]
     listed = value if isinstance(value, list) else []
     return [one for one in map(_mapping, listed) if "code" in one]
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE
-from metal_gpu.playbooks.progress import Progress, Values
+from metal_gpu.playbooks.progress import Progress, Values, findings_in
 
 NARROW = ("node", "GPU", "GPUs", "verdict")
 
@@ -37,7 +37,7 @@ def word(verdict: Values) -> str:
     """Return the verdict as the table of the playbook has it: `ok`, `busy`, or the codes."""
     if verdict.get("ok"):
         return "busy" if verdict.get("busy") else "ok"
-    codes = (str(found.get("code")) for found in _findings(verdict))
+    codes = (str(found.get("code")) for found in findings_in(verdict.get("findings")))
     return " ".join(dict.fromkeys(codes)) or "-"
 
 
@@ -69,7 +69,7 @@ def _host(progress: Progress, name: str, rc: int) -> dict[str, object]:
     verdict = progress.verdicts.get(name)
     refused = progress.refused.get(name, [])
     others = [one for one in progress.found if one.get("host") == name and one not in refused]
-    found = _findings(verdict) if verdict is not None else [*refused, *others]
+    found = findings_in(verdict.get("findings")) if verdict is not None else [*refused, *others]
     has_ended = rc == 0 or progress.is_whole or name in progress.tried
     state = "ok" if has_ended or verdict is not None else "unknown"
     if name in progress.unreachable:
@@ -86,11 +86,6 @@ def _host(progress: Progress, name: str, rc: int) -> dict[str, object]:
 
 def _finding(found: Values) -> dict[str, str]:
     return {key: str(found.get(key, "")) for key in _FINDING}
-
-
-def _findings(verdict: Values) -> Sequence[Values]:
-    found = verdict.get("findings")
-    return [_mapping(one) for one in found] if isinstance(found, list) else []
 
 
 def _mapping(value: object) -> Values:
