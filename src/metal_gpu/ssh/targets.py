@@ -75,7 +75,7 @@ def resolve(host: Host, settings: Settings) -> Target:
     tokens |= {"d": str(Path.home()), "u": getpass.getuser(), "%": "%"}
     jump = filled(found.text("proxyjump"), tokens)
     command = found.text("proxycommand")
-    alias = found.text("hostkeyalias")  # ssh never adds the port to it
+    alias = found.text("hostkeyalias")  # ssh adds no port to it (run with 9.2)
     own, shared = _known_hosts(found, settings, tokens)
     return Target(
         address=address,

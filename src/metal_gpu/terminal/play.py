@@ -29,7 +29,7 @@ _SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": True}
 _PLAN = "Show what `metal-gpu site` would change, file by file. Changes nothing."
 _END = """
 The exit code is that of ansible-playbook: 0 if every node is well, 2 if a node fails or cannot be
-reached at the start, 4 if the connection to a node breaks later, 1 if no host matches. It is 130
+reached at the start, 2 or 4 if a connection breaks later, 1 if no host matches. It is 130
 after Ctrl-C, and 2 if an option or the installation cannot be used.
 """
 

@@ -3,9 +3,10 @@
 
 """An edit of a long file takes little more time than Python needs to read it.
 
-Measured on 2026-11-24: 60 to 100 ms for an edit of 2,000 lines, 90 to 150 ms to restore them later,
-and 12 ms to read them. The goal is 200 ms. On a busy machine everything takes longer, also on the
-processor, so the time to read says how fast the machine is.
+Measured for 2,000 lines on 2026-11-24: 60 to 100 ms for an edit, 90 to 150 ms to restore them
+later. On another machine, on 2026-11-27: 23 to 39 ms to read them, 146 to 208 ms for an edit, 4 to
+7 times as long, and 170 to 337 ms to restore them, 6 to 12 times as long. The goal of 200 ms is not
+met there. What a test can hold on every machine is the ratio.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TABLE = """
 LONG = "version = 3\n" + "".join(TABLE.format(n=n) for n in range(250))
 RUNTIME = {"runtime_type": "x", "options": {"BinaryName": "/usr/bin/x", "SystemdCgroup": True}}
 PLUGIN = {"containerd": {"default_runtime_name": "x", "runtimes": {"x": RUNTIME}}}
-GOAL_S, READING_S = 0.2, 0.012
+TIMES = 16
 EDITS = documents.Edits(merge={"plugins": {"io.containerd.cri.v1.runtime": PLUGIN}})
 
 
@@ -62,4 +63,4 @@ def test_editing_takes_few_times_as_long_as_reading(what):
     written = edit()
     past = history.extend(None, LONG, "toml", written=written)
     function = edit if what == "edit" else partial(restore, f"{written}# the admin's\n", past)
-    assert seconds(function) < GOAL_S / READING_S * seconds(lambda: tomllib.loads(LONG))
+    assert seconds(function) < TIMES * seconds(lambda: tomllib.loads(LONG))
