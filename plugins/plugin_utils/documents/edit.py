@@ -29,6 +29,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
     Reading,
     Table,
     canonical,
+    copied,
     differences,
     same,
     show,
@@ -134,7 +135,7 @@ def render(text: str, language: Language, desired: Table) -> str:
 
 def apply(data: Table, edits: Edits) -> Table:
     """Return the desired content of the document. Raises KeyConflict."""
-    result: Table = _copy(data)
+    result: Table = copied(data)
     for path in edits.remove:
         _remove(result, path)
     for path, items in edits.discard:
@@ -144,7 +145,7 @@ def apply(data: Table, edits: Edits) -> Table:
     _merge(result, edits.merge, ())
     for path, items in edits.append:
         found = _list_at(result, path, create=True)
-        found += [_copy(item) for item in items if not _contains(found, item)]
+        found += [copied(item) for item in items if not _contains(found, item)]
     return result
 
 
@@ -159,7 +160,7 @@ def restore(current: Table, written: Table, original: Table) -> Table:
             *(table.get(key, _MISSING) for table in (current, written, original))
         )
         if value is not _MISSING:
-            result[key] = _copy(value)
+            result[key] = copied(value)
     return result
 
 
@@ -207,7 +208,7 @@ def _merge(table: Table, desired: Table, path: Path) -> None:
         found = table.get(key)
         if found is None:  # also for an explicit null
             _refuse_other_case(table, key, value, path)
-            table[key] = _copy(value)
+            table[key] = copied(value)
         elif _kind(found) != _kind(value):
             raise KeyConflict(
                 f"{show((*path, key))} is {_kind(found)} in the file, "
@@ -216,7 +217,7 @@ def _merge(table: Table, desired: Table, path: Path) -> None:
         elif isinstance(value, dict):
             _merge(found, value, (*path, key))
         else:
-            table[key] = _copy(value)
+            table[key] = copied(value)
 
 
 def _refuse_other_case(table: Table, key: str, value: Any, path: Path) -> None:
@@ -250,12 +251,6 @@ def _list_at(table: Table, path: tuple[str, ...], *, create: bool = False) -> li
         nested = found
     items: list[Any] = nested
     return items
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy(inner) for key, inner in value.items()}
-    return [_copy(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _kind(value: Any) -> str:

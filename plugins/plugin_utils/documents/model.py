@@ -99,6 +99,13 @@ def is_too_deep(value: Any) -> bool:
     return True
 
 
+def copied(value: Any) -> Any:
+    """Return plain data that can be changed without changing this."""
+    if isinstance(value, dict):
+        return {key: copied(inner) for key, inner in value.items()}
+    return [copied(inner) for inner in value] if isinstance(value, list) else value
+
+
 def same(left: Any, right: Any) -> bool:
     """Compare plain data. Unlike in Python, 1, 1.0 and true differ."""
     if isinstance(left, dict | list) and isinstance(right, dict | list):

@@ -15,11 +15,13 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents import spans
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import spans, toml_reader
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
     NotEditable,
     Path,
+    Reading,
     Table,
+    copied,
     origins,
     same,
     show,
@@ -31,20 +33,25 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.spans import (
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.toml_reader import (
     Expression,
-    read,
     split,
     value_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+
+def read(text: str) -> Reading:
+    """Return the document. Raises Malformed."""
+    content, obstacle = toml_reader.read(text)
+    return Reading(copied(content), obstacle)
 
 
 def edit(text: str, desired: Table) -> str:
     """Edit the text so that its content is `desired`. Raises NotEditable."""
     if text and not text.endswith("\n"):
         text += "\n"
-    content = read(text).content
+    content = toml_reader.read(text).content
     written = {one.path for one in split(text) if not one.is_header}
     for step in list(_steps(content, desired, (), written)):
         text = _carry_out(text, step)
@@ -128,7 +135,7 @@ def _list_steps(
 
 
 def _carry_out(text: str, step: _Step) -> str:
-    expressions = list(split(text))
+    expressions = split(text)
     match step:
         case _Put(path, value):
             values = (value_of(text, one) for one in expressions if one.path == path)
@@ -139,7 +146,7 @@ def _carry_out(text: str, step: _Step) -> str:
                 return spans.spliced(text, edits)
             if any(_is_under(one, path) for one in expressions):
                 text = _drop(text, expressions, path)
-                expressions = list(split(text))
+                expressions = split(text)
             return _add(text, expressions, path, value)
         case _Drop(path):
             text = _drop(text, expressions, path)
@@ -156,7 +163,7 @@ def _ensure(text: str, path: Path, empty: Any) -> str:
 
     A table without a header exists only while it has entries.
     """
-    expressions = list(split(text))
+    expressions = split(text)
     if not path or any(_is_under(one, path) for one in expressions):
         return text
     return _add(text, expressions, path, empty)
@@ -166,7 +173,7 @@ def _is_under(expression: Expression, path: Path) -> bool:
     return expression.path[: len(path)] == path
 
 
-def _drop(text: str, expressions: list[Expression], path: Path) -> str:
+def _drop(text: str, expressions: Sequence[Expression], path: Path) -> str:
     """Remove everything under a path. Comments on separate lines stay."""
     edits = []
     for one in expressions:
@@ -176,7 +183,7 @@ def _drop(text: str, expressions: list[Expression], path: Path) -> str:
     return spans.spliced(text, edits)
 
 
-def _add(text: str, expressions: list[Expression], path: Path, value: Any) -> str:
+def _add(text: str, expressions: Sequence[Expression], path: Path, value: Any) -> str:
     """Write a new key into an existing table."""
     parent = path[:-1]
     if isinstance(value, dict):
@@ -199,7 +206,7 @@ def _insert_line(text: str, at: int, indent: str, keys: Path, value: Any) -> str
     return spans.spliced(text, [spans.Splice(at, at, line)])
 
 
-def _add_first(text: str, expressions: list[Expression], path: Path, value: Any) -> str:
+def _add_first(text: str, expressions: Sequence[Expression], path: Path, value: Any) -> str:
     """Write the first key outside of any table: above the comment of the first table."""
     if not expressions:
         return _insert_line(text, len(text), "", path, value)
@@ -215,7 +222,7 @@ def _above(text: str, expression: Expression) -> int:
     return at
 
 
-def _add_tables(text: str, expressions: list[Expression], path: Path, table: Table) -> str:
+def _add_tables(text: str, expressions: Sequence[Expression], path: Path, table: Table) -> str:
     """Write a table and its subtables, after the tables that share the longest key path."""
     at, indent, inner = len(text), "", ""
     for length in range(len(path), 0, -1):
@@ -228,7 +235,9 @@ def _add_tables(text: str, expressions: list[Expression], path: Path, table: Tab
     return spans.spliced(text, [spans.Splice(at, at, new if text[:at] else new[1:])])
 
 
-def _insert(text: str, expressions: list[Expression], path: Path, place: int, table: Table) -> str:
+def _insert(
+    text: str, expressions: Sequence[Expression], path: Path, place: int, table: Table
+) -> str:
     """Write one more table of a list, with its subtables."""
     before = [one for one in expressions if place and _is_under(one, (*path, place - 1))]
     if before:
@@ -241,7 +250,7 @@ def _insert(text: str, expressions: list[Expression], path: Path, place: int, ta
     return spans.spliced(text, [spans.Splice(at, at, new)])
 
 
-def _indents(text: str, expressions: list[Expression]) -> tuple[str, str]:
+def _indents(text: str, expressions: Sequence[Expression]) -> tuple[str, str]:
     """Return the indentation of the last header, and of the keys below it."""
     header = next(one for one in reversed(expressions) if one.is_header)
     within = (one for one in expressions if not one.is_header and one.table == header.path)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
@@ -45,10 +46,13 @@ _OTHER = re.compile(r"[^,\]}#\n]*[^,\]}#\s]")  # a date can have a blank in it
 _BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 _KEY = re.compile(r"[ \t]*([A-Za-z0-9_-]+|\"(?:\\.|[^\"\\])*\"|'[^']*')[ \t]*([.=\]])")
 _INTEGERS = range(-(2**63), 2**63)
+# An edit asks for the same texts again: the one before it, the one after it, and one in between.
+_REMEMBERED = 4
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def read(text: str) -> Reading:
-    """Return the document. Raises Malformed."""
+    """Return the document, which nobody may change. Raises Malformed."""
     try:
         content = tomllib.loads(text, parse_float=_finite)
     except tomllib.TOMLDecodeError as error:
@@ -85,12 +89,17 @@ class Expression(NamedTuple):
         return self.value is None
 
 
-def split(text: str) -> Iterator[Expression]:
+@lru_cache(maxsize=_REMEMBERED)
+def split(text: str) -> tuple[Expression, ...]:
     """Split a valid text that ends with a newline.
 
     Only finds places: `value_of` reads a value. To parse all of a long text for each step of an
     edit takes longer than everything else.
     """
+    return tuple(_expressions(text))
+
+
+def _expressions(text: str) -> Iterator[Expression]:
     table: Path = ()
     lengths: dict[Path, int] = {}  # of the lists of tables so far
     at = _skip(text, 0)
