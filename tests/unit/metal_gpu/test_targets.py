@@ -163,7 +163,6 @@ REAL = {
     "folder among the included files": "Include {more}/*\nUser yes\n",
     "proxy command before a jump host": "ProxyCommand nc x\nProxyJump g\n",
     "jump host before a proxy command": "ProxyJump g\nProxyCommand nc x\n",
-    "no jump host": "ProxyJump none\nProxyCommand nc x\n",
     "negated criteria": "User me\nMatch !host b user me !user x\n Port 3\n",
     "user that is not set": "Match user nobody-of-this-name\n Port 3\n",
     "command": 'Match exec "test %h = a"\n Port 4\nMatch exec "test %h = b"\n User no\n',
@@ -213,6 +212,17 @@ def test_options_come_before_the_file(config, words, variables):
         wanted.get("proxyjump", ""),
     )
     assert (found.proxy_command or "none") == wanted.get("proxycommand", "none")
+
+
+def test_no_jump_host_keeps_a_later_proxy_command_away(config):
+    """As ssh_config(5) says. The versions of ssh differ.
+
+    Run on 2026-11-27: 9.2p1-2+deb12u6 follows its manual. 9.2p1-2+deb12u10, which reads jump hosts
+    as 10.3p1 does, takes the command.
+    """
+    config.write_text("ProxyJump none\nProxyCommand nc x\n")
+    found = resolve(Host("a", "a"), Settings(config_file=config))
+    assert (found.jumps, found.proxy_command) == ((), None)
 
 
 def _user(config, text, **variables):
