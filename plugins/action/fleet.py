@@ -18,7 +18,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.fleet import ARGUMENT_SPEC
-from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils import role_defaults
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import for_node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import (
@@ -37,7 +37,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
 )
 
 # Loaded once, before Ansible forks its workers.
-variables.load_defaults()
+role_defaults.load()
 
 
 class ActionModule(ActionBase):
@@ -121,7 +121,7 @@ class ActionModule(ActionBase):
             node = host.planned.get("node")
             if node is None:
                 continue
-            values = {**variables.load_defaults(), **task_vars["hostvars"][host.name]}
+            values = {**role_defaults.load(), **task_vars["hostvars"][host.name]}
             templar = self._templar.copy_with_new_env(available_variables=values)
             texts = {
                 name: str(plain(templar.template(values[name])) or "")

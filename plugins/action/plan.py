@@ -19,7 +19,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
 from ansible_collections.metal.gpu.plugins.modules.plan import ARGUMENT_SPEC
-from ansible_collections.metal.gpu.plugins.plugin_utils import succession, variables
+from ansible_collections.metal.gpu.plugins.plugin_utils import role_defaults, succession, variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import (
     ObservationFailed,
     interpret,
@@ -44,7 +44,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import explain, stopped
 
 variables.load_options()
-variables.load_defaults()
+role_defaults.load()
 
 _CREDENTIALS = re.compile("://[^/]*@")
 
@@ -59,7 +59,7 @@ class ActionModule(ActionBase):
         host = str(self._task.delegate_to or task_vars["inventory_hostname"])
         before = task_vars.get("metal_gpu", {})
         self._variables = self._templar.copy_with_new_env(
-            available_variables={**variables.load_defaults(), **task_vars}
+            available_variables={**role_defaults.load(), **task_vars}
         )
         shared, unrendered = self._shared(host)
         is_fresh = boolean(shared["metal_gpu_observation_is_fresh"])

@@ -29,14 +29,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import image_needs
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.module_utils.words import some
 
-try:
-    from ansible.template import trust_as_template
-except ImportError:  # ansible-core before 2.19, or none
-
-    def trust_as_template(value: str) -> str:
-        return value
-
-
 _COLLECTION = Path(__file__).parents[2]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -97,12 +89,7 @@ def load_defaults() -> Mapping[str, Any]:
     defaults: dict[str, Any] = {}
     for path in sorted(_COLLECTION.glob("roles/*/defaults/main.yml")):
         defaults |= yaml.load(path.read_text("utf-8"), _LOADER)
-    return {name: _trusted(value) for name, value in defaults.items()}
-
-
-def _trusted(value: Any) -> Any:
-    """Since ansible-core 2.19, only a text with this mark is a template."""
-    return trust_as_template(value) if isinstance(value, str) else value
+    return defaults
 
 
 @functools.cache

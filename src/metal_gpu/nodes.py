@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
+from threading import Lock
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding, is_sound
@@ -26,7 +27,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     why_unobserved,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import stopped
 from metal_gpu import node_program
@@ -37,6 +37,7 @@ from metal_gpu.templates import Variables
 Finding = Mapping[str, str]
 _INTERPRETER = "ansible_python_interpreter"
 _STATED = ("gpu_count", "gpu_expected")
+_building = Lock()
 # Whose variables metal.gpu.site checks.
 _CHECKED = (*planning.SITE, "device_plugin", "verify")
 
@@ -95,7 +96,7 @@ class Node:
         if self.observed is None:
             return Plan({}, [self.unobserved] if self.unobserved else [], [])
         own = {**self.host.variables, **desired}
-        available = {**_defaults(), **own}
+        available = {**variables.load_defaults(), **own}
         rendered = Variables(available)
         shared, problems = _shared(self.name, rendered)
         invalid = variables.refuse_invalid(self.name, _rendered(rendered, own), _CHECKED)
@@ -132,7 +133,7 @@ class Node:
 
         None: nothing, or the plan refuses it.
         """
-        own = Variables({**_defaults(), **self.host.variables})
+        own = Variables({**variables.load_defaults(), **self.host.variables})
         return {**dict.fromkeys(_STATED), **_rendered(own, _STATED)}
 
     @cached_property
@@ -155,13 +156,11 @@ class Node:
 
 def observe(host: Host, session: Session) -> Node:
     """Observe a machine by one command. Raises Unreachable."""
-    options = planning.OBSERVED
-    program = node_program.text(tuple(options["packages"]), tuple(options["repositories"]))
     named = host.variables.get(_INTERPRETER)
     is_path = isinstance(named, str) and not named.startswith("auto") and "{{" not in named
     answer = session.run(
         node_program.command(str(named) if is_path else None),
-        program,
+        _program(),
         node_program.TIME_LIMIT_S + 30,
     )
     if answer.rc is None and not answer.stdout:
@@ -178,15 +177,17 @@ def observe(host: Host, session: Session) -> Node:
         return Node(host, None, why_unobserved(host.name, failed))
 
 
+def _program() -> bytes:
+    """Return the program for all nodes. Their threads ask for it at the same time."""
+    options = planning.OBSERVED
+    with _building:
+        return node_program.text(tuple(options["packages"]), tuple(options["repositories"]))
+
+
 def failed(host: Host, error: Exception) -> Node:
     """Return a node whose observation or judgement raised an error that nobody expected."""
     words = redact(f"{type(error).__name__}: {error}")
     return Node(host, None, finding("OBSERVATION_FAILED", host.name, error=words))
-
-
-@cache
-def _defaults() -> dict[str, object]:
-    return {name: plain(value) for name, value in variables.load_defaults().items()}
 
 
 def _rendered(available: Variables, names: Iterable[str]) -> dict[str, object]:

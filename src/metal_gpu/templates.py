@@ -10,12 +10,14 @@ of Ansible do not exist here. A variable that uses them is an error with its nam
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
-from jinja2 import StrictUndefined, TemplateError, Undefined
+from jinja2 import StrictUndefined, Template, TemplateError, Undefined, meta
 from jinja2.nativetypes import NativeEnvironment, NativeTemplate
 from jinja2.sandbox import SandboxedEnvironment
 
 _DEEPEST = 20  # variables that name each other
+_REMEMBERED = 1000  # templates
 
 
 class Unsafe(str):
@@ -89,29 +91,23 @@ class Variables:
         if isinstance(value, Unsafe):
             return str(value)
         if isinstance(value, str) and ("{{" in value or "{%" in value):
-            template = _environment.from_string(value)
-            return template.render(_Lazy(self, depth + 1).named(value))
+            template, names = _compiled(value)
+            return template.render(self._named(names, depth + 1))
         if isinstance(value, Mapping):
             return {key: self._render(item, depth) for key, item in value.items()}
         if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
             return [self._render(item, depth) for item in value]
         return value
 
-
-class _Lazy:
-    """Renders the variables that a template names, and no others."""
-
-    def __init__(self, variables: Variables, depth: int) -> None:
-        self._variables = variables
-        self._depth = depth
-
-    def named(self, text: str) -> dict[str, object]:
-        from jinja2 import meta
-
-        names = meta.find_undeclared_variables(_environment.parse(text))
-        values = self._variables.values
+    def _named(self, names: Iterable[str], depth: int) -> dict[str, object]:
+        """Return the rendered values of the variables that a template names, and of no others."""
         return {
-            name: self._variables._render(values[name], self._depth)
-            for name in names
-            if name in values
+            name: self._render(self.values[name], depth) for name in names if name in self.values
         }
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _compiled(text: str) -> tuple[Template, Sequence[str]]:
+    """Return a template, and the variables that it names. All hosts have the defaults of roles."""
+    names = meta.find_undeclared_variables(_environment.parse(text))
+    return _environment.from_string(text), tuple(names)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
-from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from metal_gpu.templates import NotRendered, Unsafe, Variables
 
 
@@ -51,6 +50,6 @@ def test_what_needs_ansible_is_named(value, expected):
 
 
 def test_all_defaults_of_the_roles_can_be_rendered():
-    rendered = Variables({name: plain(one) for name, one in variables.load_defaults().items()})
+    rendered = Variables(variables.load_defaults())
     assert all(rendered[name] is not ... for name in rendered.values)
     assert rendered["containerd_repository"] is True
