@@ -29,6 +29,10 @@ LINK := $(TREE)/ansible_collections/metal/gpu
 export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 lint changelog: export ANSIBLE_COLLECTIONS_PATH := $(TREE)
 export METAL_LAB_NAME := $(LAB)
+# Each run of Ansible imports hundreds of files. Their bytecode is kept in this checkout, also if the
+# environment forbids Python to write it.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.ansible/bytecode
 
 .DEFAULT_GOAL := help
 .PHONY: help bootstrap environments demo test test-full lint unit sanity molecule bench dist dist-test docs changelog command readmes lab-up lab-down clean

@@ -64,13 +64,10 @@ class Measured(NamedTuple):
 def measure(lab: Laboratory) -> Measured:
     """Measure. The laboratory stays as it is."""
     costs = []
+    forks = f"--forks={FORKS}"
+    _doctor(lab, 1, forks)  # pip compiles what it installs; this checkout may be new
     for size in SIZES:
-        path = lab.folder / f"names-{size}.json"
-        path.write_text(json.dumps(_inventory(lab.inventory, size)))
-        forks = f"--forks={FORKS}"
-        doctor = _run(lab.folder, path, *PROGRAM, "doctor", forks, "--json")
-        hosts = json.loads(doctor.output)["hosts"]
-        _check(doctor, sum(one["observed"] for one in hosts) == size)
+        path, doctor = _doctor(lab, size, forks)
         module = ("ansible", "gpu_nodes", "--become", "--module-name=metal.gpu.node_info", forks)
         ansible = _run(lab.folder, path, *module)
         _check(ansible, ansible.returncode == 0)
@@ -78,6 +75,16 @@ def measure(lab: Laboratory) -> Measured:
             costs.append(Cost(name, size, run.cpu_s, run.peak_mib, run.seconds))
     seconds = [installed.timed([*PROGRAM, "--help"], env=_environment()) for _turn in range(TURNS)]
     return Measured(statistics.median(run.seconds for run in seconds), _scan(lab.folder), costs)
+
+
+def _doctor(lab: Laboratory, size: int, forks: str) -> tuple[Path, Run]:
+    """Examine a node under many names. Return the inventory of the names as well."""
+    path = lab.folder / f"names-{size}.json"
+    path.write_text(json.dumps(_inventory(lab.inventory, size)))
+    run = _run(lab.folder, path, *PROGRAM, "doctor", forks, "--json")
+    hosts = json.loads(run.output)["hosts"]
+    _check(run, sum(one["observed"] for one in hosts) == size)
+    return path, run
 
 
 def _environment() -> dict[str, str]:

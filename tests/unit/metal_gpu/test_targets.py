@@ -217,8 +217,8 @@ def test_options_come_before_the_file(config, words, variables):
 def test_no_jump_host_keeps_a_later_proxy_command_away(config):
     """As ssh_config(5) says. The versions of ssh differ.
 
-    Run on 2026-11-27: 9.2p1-2+deb12u6 follows its manual. 9.2p1-2+deb12u10, which reads jump hosts
-    as 10.3p1 does, takes the command.
+    Run on 2026-11-27: 9.2p1-2+deb12u6 follows its manual. 9.2p1-2+deb12u10, which has
+    changes of 10.3p1 about jump hosts, takes the command.
     """
     config.write_text("ProxyJump none\nProxyCommand nc x\n")
     found = resolve(Host("a", "a"), Settings(config_file=config))
