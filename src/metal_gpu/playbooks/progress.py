@@ -63,7 +63,8 @@ class Progress:
         self.outcome = ""
         self.verdicts: dict[str, Values] = {}
         self.refused: dict[str, list[Values]] = {}  # findings of a run that does not start
-        self.found: list[Values] = []  # all findings, also about the cluster and the inventory
+        # All findings, also about the cluster and the inventory, each once.
+        self.found: dict[tuple[str, ...], Values] = {}
         self.tried: list[str] = []  # nodes that the leak test has judged
         self.table: list[str] = []
         self.report = ""
@@ -81,7 +82,7 @@ class Progress:
 
     def feed(self, event: Values, now: float) -> None:
         """Take an event of ansible-runner."""
-        kind, data = str(event.get("event", "")), _mapping(event.get("event_data"))
+        kind, data = str(event.get("event", "")), mapping(event.get("event_data"))
         if kind == "playbook_on_play_start":
             self._play = str(data.get("name", ""))
         elif kind == "playbook_on_task_start":
@@ -143,11 +144,12 @@ class Progress:
         self._current = None
 
     def _end_task(self, kind: str, data: Values) -> None:
-        host, result = str(data.get("host", "")), _mapping(data.get("res"))
+        host, result = str(data.get("host", "")), mapping(data.get("res"))
         for key in _FINDINGS.get(str(data.get("task_action")), ()):
-            self.found += [one for one in findings_in(result.get(key)) if one not in self.found]
+            for one in findings_in(result.get(key)):
+                self.found.setdefault(identity(one), one)
         if str(data.get("task_action")) == _LEAK_TEST:
-            self.tried += _mapping(result.get("nodes"))
+            self.tried += mapping(result.get("nodes"))
         if str(data.get("task_action")) == _FLEET and kind == "runner_on_ok":
             self._judged(result)
         if (stage := self._current) is None:
@@ -163,11 +165,11 @@ class Progress:
             stage.changed += 1
 
     def _judged(self, result: Values) -> None:
-        verdicts = {name: _mapping(one) for name, one in _mapping(result.get("verdicts")).items()}
+        verdicts = {name: mapping(one) for name, one in mapping(result.get("verdicts")).items()}
         self.verdicts.update(verdicts)
         refused = {
-            name: [_mapping(one) for one in found]
-            for name, found in _mapping(result.get("stopped")).items()
+            name: [mapping(one) for one in found]
+            for name, found in mapping(result.get("stopped")).items()
             if isinstance(found, list)
         }
         self.refused.update(refused)
@@ -182,10 +184,10 @@ class Progress:
         self.report = str(result.get("report") or self.report)
 
     def _end(self, data: Values, now: float) -> None:
-        self.failures = list(_mapping(data.get("failures")))
-        self.unreachable = list(_mapping(data.get("dark")))
-        self.processed = list(_mapping(data.get("processed")))
-        self.outcome = str(_mapping(data.get("artifact_data")).get("metal_gpu_outcome") or "")
+        self.failures = list(mapping(data.get("failures")))
+        self.unreachable = list(mapping(data.get("dark")))
+        self.processed = list(mapping(data.get("processed")))
+        self.outcome = str(mapping(data.get("artifact_data")).get("metal_gpu_outcome") or "")
         self._leave(now)
         is_left = bool(self.failures or self.unreachable)
         for stage in reversed(self.stages):
@@ -195,13 +197,19 @@ class Progress:
                 is_left = False
 
 
+def identity(found: Values) -> tuple[str, ...]:
+    """Return what two reports of the same finding share."""
+    return tuple(str(found.get(key)) for key in ("host", "code", "message"))
+
+
 def findings_in(value: object) -> list[Values]:
     """Return the findings of a list, or of the lists of a mapping."""
     if isinstance(value, Mapping):
         return [one for several in value.values() for one in findings_in(several)]
     listed = value if isinstance(value, list) else []
-    return [one for one in map(_mapping, listed) if "code" in one]
+    return [one for one in map(mapping, listed) if "code" in one]
 
 
-def _mapping(value: object) -> Values:
+def mapping(value: object) -> Values:
+    """Return a mapping; an empty one for anything else that an event can have in its place."""
     return value if isinstance(value, Mapping) else {}

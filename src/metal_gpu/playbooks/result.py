@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Sequence
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE
-from metal_gpu.playbooks.progress import Progress, Values, findings_in
+from metal_gpu.playbooks.progress import Progress, Values, findings_in, identity, mapping
 
 NARROW = ("node", "GPU", "GPUs", "verdict")
 
@@ -21,13 +22,17 @@ def as_document(
     progress: Progress, playbook: str, rc: int, log: str | None, interrupted: bool
 ) -> dict[str, object]:
     """Return what `--json` prints: schemas/playbook.json."""
+    found: dict[str, list[Values]] = defaultdict(list)
+    for one in progress.found.values():
+        found[str(one.get("host"))].append(one)
+    names = _names(progress)
     return {
         "playbook": playbook,
         "rc": rc,
         "outcome": progress.outcome or None,
         "interrupted": interrupted,
-        "hosts": [_host(progress, name, rc) for name in _names(progress)],
-        "findings": [_finding(one) for one in _of_all(progress)],
+        "hosts": [_host(progress, name, rc, found[name]) for name in names],
+        "findings": [_finding(one) for one in _of_no_host(progress, {*names})],
         "log": log,
         "report": progress.report or None,
     }
@@ -45,30 +50,30 @@ def narrow(progress: Progress) -> list[tuple[str, ...]]:
     """Return the rows of a table for a terminal that is too narrow for that of the playbook."""
     rows: list[tuple[str, ...]] = []
     for name, verdict in progress.verdicts.items():
-        machine, layers = _mapping(verdict.get("machine")), _mapping(verdict.get("layers"))
+        machine, layers = mapping(verdict.get("machine")), mapping(verdict.get("layers"))
         model, proven = machine.get("gpu"), layers.get("smoke") or layers.get("nvml")
         rows.append((name, _cell(model), _cell(proven), word(verdict)))
     return rows
 
 
-def _names(progress: Progress) -> Iterable[str]:
+def _names(progress: Progress) -> list[str]:
     own = [*progress.verdicts, *progress.refused, *progress.failures, *progress.unreachable]
     names = dict.fromkeys([*own, *progress.processed])
     return [name for name in names if name not in _NO_HOSTS]
 
 
-def _of_all(progress: Progress) -> list[Values]:
+def _of_no_host(progress: Progress, hosts: set[str]) -> list[Values]:
     """Return the findings that are about no single host."""
-    hosts = {*_names(progress)}
-    refused = [one for found in progress.refused.values() for one in found]
-    found = [one for one in refused if one not in progress.found] + progress.found
+    refused = {identity(one): one for found in progress.refused.values() for one in found}
+    found = [one for key, one in refused.items() if key not in progress.found]
+    found += progress.found.values()
     return [one for one in found if one.get("host") not in hosts]
 
 
-def _host(progress: Progress, name: str, rc: int) -> dict[str, object]:
+def _host(progress: Progress, name: str, rc: int, reported: Sequence[Values]) -> dict[str, object]:
     verdict = progress.verdicts.get(name)
     refused = progress.refused.get(name, [])
-    others = [one for one in progress.found if one.get("host") == name and one not in refused]
+    others = [one for one in reported if one not in refused]
     found = findings_in(verdict.get("findings")) if verdict is not None else [*refused, *others]
     has_ended = rc == 0 or progress.is_whole or name in progress.tried
     state = "ok" if has_ended or verdict is not None else "unknown"
@@ -86,10 +91,6 @@ def _host(progress: Progress, name: str, rc: int) -> dict[str, object]:
 
 def _finding(found: Values) -> dict[str, str]:
     return {key: str(found.get(key, "")) for key in _FINDING}
-
-
-def _mapping(value: object) -> Values:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _cell(value: object) -> str:
