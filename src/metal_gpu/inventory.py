@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,12 @@ from typing import NamedTuple
 
 from metal_gpu.hosts import Host
 
+# Otherwise a file that cannot be parsed is an empty inventory with a warning, for Ansible.
+STRICT = "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"
 _TIMEOUT_S = 300  # a script of the inventory may ask a cloud
+# What Ansible says about a file in its own format, once around the reason and once as the reason.
+_REASON = re.compile(r"Failed to parse inventory: (.+)")
+_GOT = re.compile(r", got: (.+)")
 
 
 class InventoryError(Exception):
@@ -85,8 +91,7 @@ def ansible_inventory() -> str | None:
 def _ask_ansible(program: str, path: Path) -> Content:
     environment = {
         **os.environ,
-        # Otherwise a file that cannot be parsed is an empty inventory with a warning.
-        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
+        STRICT: "true",
         "ANSIBLE_NOCOLOR": "true",
     }
     try:
@@ -105,8 +110,7 @@ def _ask_ansible(program: str, path: Path) -> Content:
             from metal_gpu import inventory_yaml
 
             inventory_yaml.check_syntax(path)  # Ansible adds what its other plugins say about it
-        words = " ".join(result.stderr.decode(errors="replace").split())
-        raise InventoryError(f"{path} cannot be parsed: {words}")
+        raise InventoryError(_why(path, result.stderr.decode(errors="replace")))
     try:
         listed = json.loads(result.stdout)
     except ValueError as error:
@@ -116,6 +120,20 @@ def _ask_ansible(program: str, path: Path) -> Content:
     # Only hosts with variables are in _meta.
     names = dict.fromkeys([*groups.get("all", ()), *variables])
     return Content({name: variables.get(name, {}) for name in names}, groups)
+
+
+def _why(path: Path, said: str) -> str:
+    """Return why Ansible cannot parse an inventory, with the line if it can be found."""
+    reasons = _REASON.findall(said)
+    if not reasons or not path.is_file():
+        return f"{path} cannot be parsed: {' '.join(said.split())}"
+    got = _GOT.search(reasons[-1])
+    for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), start=1):
+        is_open = line.startswith("[") and "]" not in line
+        if got[1] in line if got else is_open:
+            words = "a section without ]" if is_open else reasons[-1]
+            return f"{path}, line {number}: {words}"
+    return f"{path} cannot be parsed: {reasons[-1]}"
 
 
 def _hosts(listed: Mapping[str, Mapping[str, list[str]]], group: str) -> Iterator[str]:

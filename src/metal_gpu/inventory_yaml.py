@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
@@ -29,6 +30,10 @@ _PORTS = (re.compile(r"\[(.+)\]:([0-9]+)"), re.compile(r"((?:[^:\[\]]|\[[^\]]*\]
 _EXTENSIONS = ("", ".yml", ".yaml", ".json")
 _ENCRYPTED = "$ANSIBLE_VAULT"
 _DEEPEST = 50  # groups in groups
+
+
+class _Encrypted(InventoryError):
+    """The whole file is."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -88,15 +93,19 @@ def load(path: Path) -> Content:
 
 
 def check_syntax(path: Path) -> None:
-    """Raise InventoryError with file and line if a file is not valid YAML."""
-    _compose(path)
+    """Raise InventoryError with file and line if a file is not valid YAML.
+
+    Nobody can tell of one that is encrypted.
+    """
+    with suppress(_Encrypted):
+        _compose(path)
 
 
 def _compose(path: Path) -> tuple[_Loader, yaml.Node | None]:
     try:
         text = path.read_text("utf-8")
         if text.startswith(_ENCRYPTED):
-            raise InventoryError(f"{path}, line 1: the file is encrypted; {_ANSIBLE}")
+            raise _Encrypted(f"{path}, line 1: the file is encrypted; {_ANSIBLE}")
         loader = _Loader(text)
         return loader, loader.get_single_node()
     except yaml.MarkedYAMLError as error:

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from metal_gpu.inventory import InventoryError
+
 DEFAULT_INVENTORY = "inventory.yml"  # what `metal-gpu scan` writes
 
 _SERIAL = re.compile(r"[1-9]\d*%?")
@@ -149,12 +151,23 @@ def names_inventory(more: Sequence[str]) -> bool:
 
 
 def check_inventory(named: Sequence[str]) -> None:
-    """Raise OptionInvalid if a file does not exist. With a comma, Ansible takes a list of hosts."""
+    """Raise OptionInvalid if a file does not exist, or is YAML that cannot be parsed.
+
+    With a comma, Ansible takes a list of hosts.
+    """
     missing = [one for one in named if "," not in one and not Path(one).exists()]
     if missing:
         raise OptionInvalid(
             f"{', '.join(missing)}: no such inventory. `metal-gpu scan --write` writes one"
         )
+    for path in map(Path, named):
+        if path.suffix in (".yml", ".yaml") and path.is_file():
+            from metal_gpu import inventory_yaml
+
+            try:
+                inventory_yaml.check_syntax(path)
+            except InventoryError as error:
+                raise OptionInvalid(str(error)) from error
 
 
 def default_inventory(folder: Path, environment: Mapping[str, str]) -> list[str]:

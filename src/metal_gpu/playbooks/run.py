@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from metal_gpu import inventory
 from metal_gpu.playbooks import files
 from metal_gpu.playbooks.options import PROMPTS
 from metal_gpu.playbooks.stopping import Stop
@@ -152,6 +153,7 @@ def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         **_collections(environment),
         "PATH": _path(environment),
+        inventory.STRICT: environment.get(inventory.STRICT, "true"),
         "ANSIBLE_STDOUT_CALLBACK": environment.get("ANSIBLE_STDOUT_CALLBACK", CALLBACK),
         "ANSIBLE_FORCE_COLOR": "False",  # the display colours itself
         "ANSIBLE_NOCOLOR": "True",

@@ -285,3 +285,19 @@ def test_ansible_and_a_file_that_is_no_yaml(tmp_path):
     (tmp_path / "hosts.yml").write_text("all:\n  hosts:\n    a:\n   b: c\n")
     with pytest.raises(InventoryError, match=r"hosts\.yml, line 4: [^.]{1,80}$"):
         inventory.read(tmp_path / "hosts.yml")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[gpu_nodes\ngpu-1\n", r"hosts\.ini, line 1: a section without \]$"),
+        (
+            "[gpu_nodes]\ngpu-1\ngpu-2 ansible_host\n",
+            r"hosts\.ini, line 3: Expected key=value.*ansible_host$",
+        ),
+    ],
+)
+def test_ansible_and_its_own_format(text, expected, tmp_path):
+    (tmp_path / "hosts.ini").write_text(text)
+    with pytest.raises(InventoryError, match=expected):
+        inventory.read(tmp_path / "hosts.ini")

@@ -183,6 +183,17 @@ def test_an_inventory_that_does_not_exist_is_named(tmp_path):
         options.check_inventory(["/nowhere.yml"])
 
 
+def test_an_inventory_that_cannot_be_parsed_is_named_with_the_line(tmp_path):
+    """One of two: Ansible would run on the hosts of the other one."""
+    good, encrypted, broken = (tmp_path / name for name in ("a.yml", "b.yml", "c.yml"))
+    good.write_text("all:\n  hosts:\n    gpu-1: {password: !vault x}\n")
+    encrypted.write_text("$ANSIBLE_VAULT;1.1;AES256\n33\n")
+    options.check_inventory([str(good), str(encrypted)])
+    broken.write_text("all:\n  hosts:\n    a:\n   b: c\n")
+    with pytest.raises(options.OptionInvalid, match=r"c\.yml, line 4: "):
+        options.check_inventory([str(good), str(broken)])
+
+
 @pytest.mark.parametrize(
     ("given", "environment", "config"),
     [

@@ -256,6 +256,15 @@ def test_a_wrong_option_is_named(arguments, words, tmp_path):
     assert not (tmp_path / "state").exists()  # nothing has run
 
 
+def test_one_of_two_inventories_that_ansible_cannot_parse_stops_the_run(tmp_path):
+    small = Small(tmp_path, gpu_1={"words": "hello"})
+    (tmp_path / "broken.ini").write_text("[gpu_nodes]\ngpu-2 ansible_host\n")
+    found = small.run("--inventory", "inventory.yml", "--inventory", "broken.ini")
+    assert found.returncode == 1
+    assert "hello" not in found.stdout
+    assert "broken.ini" in found.stdout
+
+
 def test_a_password_needs_a_terminal(tmp_path):
     found = Small(tmp_path, gpu_1={}).run("-K")
     assert found.returncode == 2
