@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ PLAYBOOK = "metal.gpu.docker_hosts"
 PROOF = (PLAYBOOK, "--tags=verify")
 IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"
 CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
+# The driver of each host, and the CUDA that it has.
+DRIVERS = {"gpu-1": ("580.178.04", "13.0"), "gpu-2": ("595.71.05", "13.2")}
 # The observation, the two scripts, and the NFS servers if there are mounts.
 OPERATIONS_ALLOWED = 3
 
@@ -42,8 +47,8 @@ def test_second_run_changes_nothing_and_shows_the_table(laboratory):
     digest = laboratory.facts["registry"]["digests"][IMAGE]
     for node in ("gpu-1", "gpu-2"):
         version = laboratory.host(node).check_output(docker).partition("+")[0]
-        same = [*laboratory.facts["drivers"], "13.0", version, digest[:19]]
-        assert cells(run)[node] == [*same, "4/4", "ok"]
+        expected = [*DRIVERS[node], version, digest[:19], "4/4", "ok"]
+        assert cells(run)[node] == expected
 
 
 def test_check_announced_what_converge_did(check_and_converge):
@@ -80,26 +85,40 @@ def test_program_of_the_image_runs_on_each_gpu(laboratory):
     assert rows(run) == {"gpu-1": ["4/4", "ok"], "gpu-2": ["4/4", "ok"]}
 
 
-@pytest.fixture
-def needy(laboratory: Any) -> Iterator[str]:
-    """Both hosts have an image for a driver that does not exist yet."""
-    name, change = "needy:1", "ENV NVIDIA_REQUIRE_CUDA=cuda>=99.0"
-    for node in ("gpu-1", "gpu-2"):
-        host = laboratory.host(node)
-        host.check_output("docker create --name needy %s", IMAGE)
-        host.check_output("docker commit --change %s needy %s", change, name)
-        host.check_output("docker rm needy")
-    yield name
-    for node in ("gpu-1", "gpu-2"):
-        laboratory.host(node).check_output("docker rmi %s", name)
+@contextmanager
+def image_that_needs(laboratory: Any, cuda: str) -> Iterator[str]:
+    """Give both hosts the same image for the drivers of a CUDA."""
+    name, requirement = "needy:1", f"ENV NVIDIA_REQUIRE_CUDA=cuda>={cuda}"
+    host = laboratory.host("gpu-1")
+    host.check_output("docker create --name needy %s", IMAGE)
+    host.check_output("docker commit --change %s needy %s", requirement, name)
+    host.check_output("docker rm needy")
+    save, load = (
+        shlex.join([*laboratory.facts["nodes"][node]["ssh"], "sudo", "docker", *words])
+        for node, words in (("gpu-1", ["save", name]), ("gpu-2", ["load"]))
+    )
+    subprocess.run(["bash", "-o", "pipefail", "-c", f"{save} | {load}"], check=True)
+    try:
+        yield name
+    finally:
+        for node in DRIVERS:
+            laboratory.host(node).check_output("docker rmi %s", name)
 
 
-def test_hosts_whose_driver_is_too_old_are_named_and_start_nothing(laboratory, needy):
-    run = laboratory.playbook(*PROOF, f"--extra-vars=verify_docker_image={needy}")
+def test_host_whose_driver_is_too_old_is_named_and_starts_nothing(laboratory):
+    with image_that_needs(laboratory, "13.1") as image:
+        run = laboratory.playbook(*PROOF, f"--extra-vars=verify_docker_image={image}")
     assert run.returncode != 0
-    for node in ("gpu-1", "gpu-2"):
-        # Each host has made an image of its own, so one of them also has IMAGE_DIFFERS.
-        assert "4/4" not in rows(run)[node]
+    assert rows(run) == {"gpu-1": ["-", "IMAGE_NEEDS_DRIVER"], "gpu-2": ["4/4", "ok"]}
+    assert re.search(r"IMAGE_NEEDS_DRIVER gpu-1: .*CUDA 13.1", run.words)
+
+
+def test_hosts_whose_drivers_are_too_old_are_named_and_start_nothing(laboratory):
+    with image_that_needs(laboratory, "99.0") as image:
+        run = laboratory.playbook(*PROOF, f"--extra-vars=verify_docker_image={image}")
+    assert run.returncode != 0
+    for node in DRIVERS:
+        assert rows(run)[node] == ["-", "IMAGE_NEEDS_DRIVER"]
         assert re.search(rf"IMAGE_NEEDS_DRIVER {node}: .*CUDA 99.0", run.words)
 
 
