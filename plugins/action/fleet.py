@@ -95,7 +95,7 @@ class ActionModule(ActionBase):
             if path and not problems and not self._task.check_mode:
                 problems = report_file.write(path, verdicts, entries)
             result |= {
-                "report": path,
+                "report": "" if self._task.check_mode else path,
                 "verdicts": {verdict["host"]: verdict for verdict in verdicts},
                 "failures": fleet.failures(
                     verdicts, answers.unanswered, check_mode=self._task.check_mode

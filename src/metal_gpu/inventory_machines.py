@@ -14,6 +14,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from metal_gpu import parallel
@@ -88,25 +89,34 @@ def _text(rendered: Variables, default: str, *names: str) -> str | None:
 def match(
     hosts: Sequence[Known], machines: Sequence[Wanted], addresses_of: AddressesOf
 ) -> list[Match]:
-    """Return for each machine which host it is. Names are looked up only if that is necessary."""
+    """Return for each machine which host it is. Names are looked up only if that is necessary.
+
+    Its own address comes before its other ones, which an inventory can have as another host.
+    """
     by_place = {(_plain(one.address), one.port): one.name for one in reversed(hosts) if one.address}
-    found = [
-        next(filter(None, (by_place.get((_plain(at), one.port)) for at in one.addresses)), None)
-        for one in machines
-    ]
+    found = [by_place.get((_plain(one.address), one.port)) for one in machines]
     left = [one for one, host in zip(machines, found, strict=True) if host is None]
     if not left or not hosts:
         return [Match(host) for host in found]
     places = _Places([*hosts, *left], addresses_of)
-    for rule in (places.is_same, places.has_same_name):
-        for number, machine in enumerate(machines):
+    own = [one._replace(other_addresses=()) for one in machines]
+    for seen, rule in product((own, machines), (places.is_same, places.has_same_name)):
+        for number, machine in enumerate(seen):
             if found[number] is None:
                 found[number] = next((one.name for one in hosts if rule(one, machine)), None)
     others = [one for one in hosts if one.name not in found]
     return [
-        Match(host) if host else Match(doubt=_doubt(others, machine, places))
+        Match(host)
+        if host
+        else Match(doubt=_doubt(_rivals(hosts, others, machine), machine, places))
         for machine, host in zip(machines, found, strict=True)
     ]
+
+
+def _rivals(hosts: Sequence[Known], others: Sequence[Known], machine: Wanted) -> Sequence[Known]:
+    """Return the hosts that a machine may be. One with its name is never written a second time."""
+    named = [one for one in hosts if one.name == machine.name and one not in others]
+    return [*named, *others]
 
 
 class _Places:
@@ -181,7 +191,7 @@ def _is_alike(host: Known, machine: Wanted) -> bool:
     theirs = {_plain(one) for one in (host.name, host.address) if one and not is_address(one)}
     mine = {
         _plain(one)
-        for one in (machine.name, machine.address, machine.hostname)
+        for one in (machine.name, *machine.addresses, machine.hostname)
         if one and not is_address(one)
     }
     return any(

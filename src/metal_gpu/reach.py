@@ -20,6 +20,8 @@ from metal_gpu.hosts import Host
 from metal_gpu.ssh.settings import Settings
 from metal_gpu.targets import Target
 
+_PROGRAMS = 4  # of `Match exec` at the same time
+
 
 class Reached(NamedTuple):
     """A target, how to log in to it, and what it answered."""
@@ -46,8 +48,12 @@ def reach(
     found: dict[int, Answer] = {}
     direct: list[tuple[int, Target]] = []
     refusals: list[ConfigInvalid] = []
-    # At the same time, because `Match exec` runs a program for each target.
-    ways = dict(parallel.each(range(len(targets)), lambda number: resolve(hosts[number], settings)))
+    # `Match exec` runs a program for each target, with a limit of time. Some wait for one another.
+    ways = dict(
+        parallel.each(
+            range(len(targets)), lambda number: resolve(hosts[number], settings), _PROGRAMS
+        )
+    )
     for number, target in enumerate(targets):
         way = ways[number]
         if isinstance(way, ConfigInvalid):

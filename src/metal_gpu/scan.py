@@ -297,7 +297,7 @@ def name_machines(machines: Sequence[Machine]) -> Found:
         if known is machine:
             kept.append(machine)
         else:
-            if machine["port"] == known["port"]:
+            if (machine["port"] or answering.PORT) == (known["port"] or answering.PORT):
                 known["other_addresses"].append(machine["address"])
             notices.append(
                 f"{machine['address']} and {known['address']} are the same machine, "

@@ -67,7 +67,8 @@ class _Template(NativeTemplate):
 _Environment.template_class = _Template
 
 
-_environment = _Environment(undefined=StrictUndefined)
+# Optimized, Jinja writes constants as texts: {{ true }} is a boolean for Ansible.
+_environment = _Environment(undefined=StrictUndefined, optimized=False)
 
 
 class Variables:

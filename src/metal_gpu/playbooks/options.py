@@ -179,7 +179,8 @@ def default_inventory(folder: Path, environment: Mapping[str, str]) -> list[str]
     if not own.is_file():
         return []
     configured = configured_inventories(folder, environment)
-    is_ours = all(one.resolve() == own.resolve() for one in configured)
+    # Not resolved: Ansible looks for group_vars beside the link, and not beside the file.
+    is_ours = all(os.path.abspath(one) == os.path.abspath(own) for one in configured)
     return [DEFAULT_INVENTORY] if is_ours else []
 
 
@@ -203,7 +204,7 @@ def _config(folder: Path, environment: Mapping[str, str]) -> tuple[Path, configp
     named = environment.get("ANSIBLE_CONFIG")
     home = Path(environment.get("HOME", "/"))
     places = [folder / "ansible.cfg", home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg")]
-    for one in [Path(named).expanduser(), *places] if named else places:
+    for one in [Path(os.path.expanduser(named)), *places] if named else places:
         file = one / "ansible.cfg" if one.is_dir() else one
         if file.is_file():
             path = file

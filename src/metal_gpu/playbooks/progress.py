@@ -20,13 +20,15 @@ UNREACHED = "unreached"  # the run ended before it
 
 Values = Mapping[str, object]
 
+# What findings are about besides hosts. A host can have such a name, too.
+SUBJECTS = ("controller", "cluster", "inventory")
 _ENDS = ("runner_on_ok", "runner_on_skipped", "runner_on_failed", "runner_on_unreachable")
-_FLEET, _LEAK_TEST = "metal.gpu.fleet", "metal.gpu.gpu_leak_test"
+_FLEET, _LEAK_TEST, _PLAN = "metal.gpu.fleet", "metal.gpu.gpu_leak_test", "metal.gpu.plan"
 # Where the results of our modules have findings about hosts, the cluster and the inventory.
 _FINDINGS = {
     _FLEET: ("findings", "notices", "refusals"),
     _LEAK_TEST: ("findings",),
-    "metal.gpu.plan": ("refusals",),
+    _PLAN: ("refusals",),
     "metal.gpu.preconditions": ("controller", "misplaced", "unknown"),
 }
 
@@ -57,8 +59,17 @@ class Stage:
 class Progress:
     """The state of a run. `feed` takes one event after the other."""
 
-    def __init__(self, planned: Sequence[stages.Stage], own_plays: Sequence[str]) -> None:
-        """`own_plays` are those that are shown; the others check the inventory and the end."""
+    def __init__(
+        self,
+        planned: Sequence[stages.Stage],
+        own_plays: Sequence[str],
+        *,
+        has_verdicts: bool = False,
+    ) -> None:
+        """`own_plays` are those that are shown; the others check the inventory and the end.
+
+        `has_verdicts` if the playbook ends with verdicts on all nodes.
+        """
         self.stages = [Stage(one.play, one.title) for one in planned]
         self.outcome = ""
         self.verdicts: dict[str, Values] = {}
@@ -66,12 +77,14 @@ class Progress:
         # All findings, also about the cluster and the inventory, each once.
         self.found: dict[tuple[str, ...], Values] = {}
         self.tried: list[str] = []  # nodes that the leak test has judged
+        self.planned: set[str] = set()  # nodes on which a plan was made
         self.table: list[str] = []
         self.report = ""
         self.failures: list[str] = []
         self.unreachable: list[str] = []
         self.processed: list[str] = []
         self._own_plays = own_plays
+        self._has_verdicts = has_verdicts
         self._play = ""
         self._current: Stage | None = None
 
@@ -98,9 +111,13 @@ class Progress:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the run reached the last stage. If that failed, it may have for all nodes."""
+        """Whether the run did everything for the nodes that have not failed.
+
+        If the last stage failed, it may have for all nodes. A proof that failed proves nothing.
+        """
         *before, last = self.stages
-        return bool(before) and last.state != UNREACHED
+        is_judged = bool(self.verdicts) or not self._has_verdicts
+        return bool(before) and last.state != UNREACHED and is_judged
 
     def end(self, now: float) -> None:
         """The run is over. Without its last event, it did not come to its end."""
@@ -145,12 +162,15 @@ class Progress:
 
     def _end_task(self, kind: str, data: Values) -> None:
         host, result = str(data.get("host", "")), mapping(data.get("res"))
-        for key in _FINDINGS.get(str(data.get("task_action")), ()):
+        action = str(data.get("task_action"))
+        for key in _FINDINGS.get(action, ()):
             for one in findings_in(result.get(key)):
                 self.found.setdefault(identity(one), one)
-        if str(data.get("task_action")) == _LEAK_TEST:
+        if action == _PLAN:
+            self.planned.add(host)
+        if action == _LEAK_TEST:
             self.tried += mapping(result.get("nodes"))
-        if str(data.get("task_action")) == _FLEET and kind == "runner_on_ok":
+        if action == _FLEET and kind == "runner_on_ok":
             self._judged(result)
         if (stage := self._current) is None:
             return
@@ -175,7 +195,7 @@ class Progress:
         self.refused.update(refused)
         if self._current:  # nodes that fail need not have a task that fails
             bad = [name for name, one in verdicts.items() if not one.get("ok")]
-            failed = dict.fromkeys([*bad, *refused])
+            failed = dict.fromkeys([*bad, *(one for one in refused if one not in SUBJECTS)])
             self._current.failed |= failed
             self._current.nodes |= failed
         table = result.get("table")

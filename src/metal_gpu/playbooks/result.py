@@ -9,12 +9,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE
-from metal_gpu.playbooks.progress import Progress, Values, findings_in, identity, mapping
+from metal_gpu.playbooks.progress import SUBJECTS, Progress, Values, findings_in, identity, mapping
 
 NARROW = ("node", "GPU", "GPUs", "verdict")
 
-# What findings are about besides hosts, and where playbooks run tasks for all of them.
-_NO_HOSTS = ("localhost", "controller", "cluster", "inventory")
+_CONTROLLER = "localhost"  # where playbooks run tasks for all hosts
 _FINDING = ("code", "severity", "message", "remedy", "reference")
 
 
@@ -57,9 +56,18 @@ def narrow(progress: Progress) -> list[tuple[str, ...]]:
 
 
 def _names(progress: Progress) -> list[str]:
-    own = [*progress.verdicts, *progress.refused, *progress.failures, *progress.unreachable]
-    names = dict.fromkeys([*own, *progress.processed])
-    return [name for name in names if name not in _NO_HOSTS]
+    played = [
+        *progress.verdicts,
+        *progress.failures,
+        *progress.unreachable,
+        *progress.processed,
+        *(name for stage in progress.stages for name in stage.nodes),  # of a run that was stopped
+    ]
+    names = dict.fromkeys(played)
+    if not {*progress.verdicts, *progress.planned} & {_CONTROLLER}:
+        names.pop(_CONTROLLER, None)
+    refused = (one for one in progress.refused if one not in (*SUBJECTS, _CONTROLLER))
+    return [*dict.fromkeys([*names, *refused])]
 
 
 def _of_no_host(progress: Progress, hosts: set[str]) -> list[Values]:
@@ -72,9 +80,15 @@ def _of_no_host(progress: Progress, hosts: set[str]) -> list[Values]:
 
 def _host(progress: Progress, name: str, rc: int, reported: Sequence[Values]) -> dict[str, object]:
     verdict = progress.verdicts.get(name)
-    refused = progress.refused.get(name, [])
-    others = [one for one in reported if one not in refused]
-    found = findings_in(verdict.get("findings")) if verdict is not None else [*refused, *others]
+    refused = [*progress.refused.get(name, [])]
+    found = refused if verdict is None else findings_in(verdict.get("findings"))
+    known = {*map(identity, found)}
+    # A verdict has all that is wrong with the host when the run ends.
+    found += [
+        one
+        for one in reported
+        if identity(one) not in known and (verdict is None or one.get("severity") == NOTICE)
+    ]
     has_ended = rc == 0 or progress.is_whole or name in progress.tried
     state = "ok" if has_ended or verdict is not None else "unknown"
     if name in progress.unreachable:

@@ -28,6 +28,7 @@ WORDS = {
     "verify": "Proof of the GPUs",
 }
 _IMPORTS = ("ansible.builtin.import_role", "import_role")
+_FAIL = "ansible.builtin.fail"
 _NESTED = ("block", "always")
 
 
@@ -42,8 +43,9 @@ def of_playbook(plays: object) -> list[Stage]:
     """Return the stages of a parsed playbook, in their order."""
     found: dict[Stage, None] = {}
     for play in _mappings(plays):
-        if "hosts" not in play:
-            continue  # a playbook that is imported: the checks at the start and the end
+        # Without hosts, it is a playbook that is imported: the checks at the start and the end.
+        if "hosts" not in play or _only_fails(play):
+            continue
         name = str(play.get("name", ""))
         roles = list(_roles(play))
         for role in roles:
@@ -51,6 +53,12 @@ def of_playbook(plays: object) -> list[Stage]:
         if not roles:
             found[Stage(name, name)] = None
     return list(found)
+
+
+def _only_fails(play: Mapping[str, object]) -> bool:
+    """Tell whether a play only says which nodes have failed."""
+    tasks = [*_mappings(play.get("tasks"))]
+    return bool(tasks) and all(_FAIL in task for task in tasks) and not play.get("roles")
 
 
 def title(role: str) -> str:

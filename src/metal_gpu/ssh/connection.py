@@ -81,13 +81,23 @@ def _reach(
     if target.jumps:
         spec = ",".join(target.jumps)
         own = _of_jump_host(host, settings)
-        hop = jumps.enter(spec, own, lambda: _open_hop(host, target.jumps, own))
+        try:
+            hop = jumps.enter(spec, own, lambda: _open_hop(host, target.jumps, own))
+        except Unreachable as error:
+            raise Unreachable(_about(error.finding, _jump_host(host, target.jumps))) from error
     try:
         return _negotiate(host, target, settings, _stream(target, hop)), hop
     except BaseException:
         if hop:
             jumps.leave(hop)
         raise
+
+
+def _about(found: dict[str, str], jump: Host) -> dict[str, str]:
+    """Return a finding about a jump host, which another machine behind it has met first."""
+    words = found["message"].removeprefix(found["host"])
+    is_named = words != found["message"]
+    return {**found, "host": jump.name, "message": f"{jump.name}{words}" if is_named else words}
 
 
 def _open_hop(

@@ -32,6 +32,7 @@ class Hop:
     users: int = 0
     opening: Lock = field(default_factory=Lock)
     opened: Opened | None = None
+    failure: Exception | None = None  # to connect; those who waited for it do not try again
 
     @property
     def transport(self) -> paramiko.Transport:
@@ -40,20 +41,33 @@ class Hop:
 
 
 def enter(spec: str, settings: Settings, connect: Callable[[], Opened]) -> Hop:
-    """Return the connection to a jump host. The first who needs it connects, and others wait."""
+    """Return the connection to a jump host. The first who needs it connects, and others wait.
+
+    If it fails, they all get its exception.
+    """
     key = (spec, settings)
     with _lock:
         hop = _hops.setdefault(key, Hop(key))
         hop.users += 1
     try:
         with hop.opening:
+            if hop.failure:
+                raise hop.failure
             if hop.opened is None or not hop.opened[0].is_active():
                 _close(hop)
-                hop.opened = connect()
+                hop.opened = _open(hop, connect)
     except BaseException:
         leave(hop)
         raise
     return hop
+
+
+def _open(hop: Hop, connect: Callable[[], Opened]) -> Opened:
+    try:
+        return connect()
+    except Exception as error:
+        hop.failure = error
+        raise
 
 
 def leave(hop: Hop) -> None:

@@ -83,10 +83,11 @@ def names_of(address: str, port: int) -> tuple[str, ...]:
 
 
 def find(entries: Sequence[Entry], names: Iterable[str]) -> list[Entry]:
-    """Return the entries about the first of a machine's names that there is."""
-    of_names = ([one for one in entries if one.matches(name)] for name in names)
-    found: list[Entry] = next(filter(None, of_names), [])
-    return [one for one in found if one.marker != "@cert-authority"]
+    """Return the keys of the first of a machine's names that has some, and all that are revoked."""
+    of_names = [[one for one in entries if one.matches(name)] for name in names]
+    keys = ([one for one in found if not one.marker] for found in of_names)
+    revoked = [one for found in of_names for one in found if one.marker == "@revoked"]
+    return [*revoked, *next(filter(None, keys), [])]
 
 
 def add(file: Path, name: str, kind: str, blob: bytes, *, hashed: bool) -> None:

@@ -71,11 +71,12 @@ def resolve(host: Host, settings: Settings) -> Target:
     address = found.address
     home = Path.home() / ".ssh"
     user = found.text("user") or getpass.getuser()
-    tokens = {"h": address, "n": host.address, "p": str(port), "r": user}
-    tokens |= {"d": str(Path.home()), "u": getpass.getuser(), "%": "%"}
+    alias = found.text("hostkeyalias")  # ssh adds no port to it (run with 9.2)
+    tokens = {"h": address, "n": host.address, "p": str(port), "r": user, "%": "%"}
+    tokens |= {"d": str(Path.home()), "u": getpass.getuser(), "i": str(os.getuid())}
+    tokens |= {"k": alias or host.address}
     jump = filled(found.text("proxyjump"), tokens)
     command = found.text("proxycommand")
-    alias = found.text("hostkeyalias")  # ssh adds no port to it (run with 9.2)
     own, shared = _known_hosts(found, settings, tokens)
     return Target(
         address=address,
@@ -143,6 +144,9 @@ def _file_names(found: Found, keyword: str) -> tuple[str, ...]:
 
 
 def _path(text: str, tokens: Mapping[str, str]) -> Path:
+    unknown = [one for one in re.findall(r"%(.)", text) if one not in tokens]
+    if unknown:
+        raise ConfigInvalid(f"{text}: only ssh knows %{unknown[0]}")
     path = Path(filled(text, tokens))
     try:
         return path.expanduser()

@@ -115,7 +115,8 @@ def _add(
     app: typer.Typer, command: str, playbook: str, short: str, text: str, content: str
 ) -> None:
     is_plan = command == PLAN
-    has_batches, has_report = files.has_batches(content), files.has_report(content)
+    has_batches = files.has_batches(content)
+    has_report = files.has_report(content) and not is_plan
 
     def play(
         context: typer.Context,
@@ -139,6 +140,8 @@ def _add(
             _refuse(f"{command} has no batches, so --serial has no effect. --limit chooses nodes")
         if report and not has_report:
             _refuse(f"{command} has no verdicts, so --report would write nothing. Use --json")
+        if report and check:
+            _refuse("--check changes nothing, so --report would write nothing. Use --json")
         options = Options(
             inventory=inventory,
             check=check or is_plan,

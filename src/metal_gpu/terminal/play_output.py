@@ -74,7 +74,7 @@ def _progress(playbook: str) -> Progress:
     text = files.path(collection, playbook).read_text(encoding="utf-8")
     plays = yaml.safe_load(text)
     own = [str(play.get("name", "")) for play in plays if "hosts" in play]
-    return Progress(stages.of_playbook(plays), own)
+    return Progress(stages.of_playbook(plays), own, has_verdicts=files.has_report(text))
 
 
 def _open_log(playbook: str) -> log_files.Log | None:
