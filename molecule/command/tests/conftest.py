@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jsonschema
 import pytest
 
 PROJECT = Path(__file__).resolve().parents[3]
 PASSWORD = "correct horse"
+# The commands that have a schema of their own. The others run a playbook.
+OWN_SCHEMAS = ("cluster", "doctor", "explain", "scan", "top")
 
 
 class Result(NamedTuple):
@@ -30,6 +33,11 @@ class Result(NamedTuple):
     def hosts(self) -> dict[str, Any]:
         """The hosts of the JSON document, by name."""
         return {host["name"]: host for host in json.loads(self.out)["hosts"]}
+
+    @property
+    def states(self) -> dict[str, str]:
+        """The states of the hosts in the JSON document of a playbook, by name."""
+        return {host["host"]: host["state"] for host in json.loads(self.out)["hosts"]}
 
     def codes(self, host: str) -> list[str]:
         return [one["code"] for one in self.hosts[host]["findings"]]
@@ -47,6 +55,7 @@ class Command:
         self.known_hosts.write_text(Path(laboratory.facts["ssh"]["known_hosts"]).read_text())
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TERM") if name in os.environ}
         self.environment = {**kept, "HOME": str(home)}
+        (self.schemas,) = program.parents[1].glob("lib/*/site-packages/metal_gpu/schemas")
 
     def __call__(
         self, *words: str | Path, stdin: str = "", folder: Path | None = None, **environment: str
@@ -64,7 +73,20 @@ class Command:
             timeout=900,
         )
         assert "Traceback" not in result.stderr, result.stderr
+        if "--json" in words:
+            documents = result.stdout.splitlines() if words[0] == "top" else [result.stdout]
+            assert documents, result.stderr
+            for text in documents:
+                self.parsed(str(words[0]), text)
         return Result(result.returncode, result.stdout, result.stderr)
+
+    def parsed(self, command: str, text: str) -> Any:
+        """Return what a command printed with --json. It fits the schema that the wheel has."""
+        name = command if command in OWN_SCHEMAS else "playbook"
+        schema = json.loads((self.schemas / f"{name}.json").read_text())
+        document = json.loads(text)
+        jsonschema.validate(document, schema)
+        return document
 
 
 @pytest.hookimpl(trylast=True)

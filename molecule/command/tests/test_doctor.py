@@ -5,25 +5,49 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import signal
+import subprocess
+from collections.abc import Iterator
+from typing import Any
 
-import jsonschema
+import pytest
 
-SCHEMA = Path(__file__).parents[3] / "src" / "metal_gpu" / "schemas" / "doctor.json"
 STATE = """
 find /etc /usr /tmp /var/tmp /root /home -xdev -type f -printf '%p %s %T@\\n' 2> /dev/null |
     sort | sha256sum
 dpkg-query -W | sha256sum
 """
-NOT_ASKED = 3
+NOT_ASKED, INTERRUPTED = 3, 130
+STARTED = "/run/was-started"  # the stand-in for nvidia-smi writes it
+HANGING = f"""
+printf '%s\\n' '#!/bin/sh' 'touch {STARTED}' 'exec sleep 1000' > /usr/local/bin/nvidia-smi &&
+    chmod 755 /usr/local/bin/nvidia-smi
+"""
+# What is on the node while it is observed: the shells with sudo, the program, its commands.
+OF_THE_PROGRAM = "[m]etal-gpu-ready|[p]ython3 -I -B -$|[n]vidia-smi|[s]leep 1000"
+LIMIT_S = 90  # of the program on a node: docs/terminal.md
+# Where a program could write. The home of the login has its keys.
+FOLDERS = "/tmp /var/tmp /run/user /dev/shm /root /home"
+FILL = f"""
+cp --archive /home /run/former-home
+for folder in {FOLDERS}; do
+    mkdir --parents $folder
+    mount --types tmpfs --options size=1m,mode=1777 full $folder || exit 1
+done
+cp --archive /run/former-home/. /home
+for folder in {FOLDERS}; do
+    head --bytes=2M /dev/zero > $folder/full
+    if echo more > $folder/more; then exit 1; fi
+done
+"""
+# Lazily, because a process of a login can be in one of them.
+EMPTY = f"umount --lazy {FOLDERS}; rm --recursive /run/former-home"
 
 
 def test_nodes_of_the_inventory(laboratory, command):
     before = {node: laboratory.host(node).check_output(STATE) for node in laboratory.addresses}
     result = command("doctor", "--inventory", str(laboratory.inventory), "--json")
     assert {node: laboratory.host(node).check_output(STATE) for node in before} == before
-    jsonschema.validate(json.loads(result.out), json.loads(SCHEMA.read_text()))
     for node, count in laboratory.gpu_count.items():
         host = result.hosts[node]
         assert host["observed"], host["findings"]
@@ -57,37 +81,79 @@ def test_text_has_a_line_for_each_host_and_remedies(laboratory, command, tmp_pat
     assert "\x1b[" not in result.out
 
 
-def test_hanging_nvidia_smi_does_not_keep_it(laboratory, command):
+@pytest.fixture
+def hanging(laboratory: Any) -> Iterator[Any]:
+    """The host of gpu-2, on which nvidia-smi hangs."""
     host = laboratory.host("gpu-2")
-    host.check_output(
-        "printf '#!/bin/sh\\nexec sleep 1000\\n' > /usr/local/bin/nvidia-smi && "
-        "chmod 755 /usr/local/bin/nvidia-smi"
-    )
-    try:
-        result = command("doctor", "-i", str(laboratory.inventory), "gpu-2", "--json")
-    finally:
-        host.check_output("rm /usr/local/bin/nvidia-smi")
+    host.check_output(HANGING)
+    yield host
+    host.check_output(f"rm --force /usr/local/bin/nvidia-smi {STARTED}")
+
+
+def test_hanging_nvidia_smi_does_not_keep_it(laboratory, command, hanging):
+    result = command("doctor", "-i", str(laboratory.inventory), "gpu-2", "--json")
+    assert hanging.file(STARTED).exists
     assert result.hosts["gpu-2"]["observed"]
-    assert host.run("pgrep --full '[s]leep 1000'").rc == 1
+    findings = {one["code"]: one["message"] for one in result.hosts["gpu-2"]["findings"]}
+    assert "nvidia-smi did not end within 30 s" in findings["NVML_UNAVAILABLE"]
+    assert hanging.run(f"pgrep --full '{OF_THE_PROGRAM}'").rc == 1
+
+
+def test_ctrl_c_leaves_nothing_on_the_node(laboratory, command, hanging):
+    """The program of the node goes on without a reader, and ends by itself."""
+    hanging.check_output(f"mkfifo {STARTED} && sed -i 's/touch/echo >/' /usr/local/bin/nvidia-smi")
+    with subprocess.Popen(
+        [command.program, "doctor", "-i", laboratory.inventory, "gpu-2", "--json"],
+        cwd=command.home,
+        env=command.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        hanging.check_output(f"timeout 60 cat {STARTED}")  # the stand-in waits for a reader
+        processes = hanging.check_output(f"pgrep --full '{OF_THE_PROGRAM}'").split()
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=20)  # nvidia-smi has 30 s
+    assert (running.returncode, out) == (INTERRUPTED, ""), err
+    assert "Traceback" not in err
+    ends = "; ".join(f"tail --pid={process} --follow /dev/null" for process in processes)
+    hanging.check_output(f"timeout {LIMIT_S} sh -c '{ends}'")
+    assert hanging.run(f"pgrep --full '{OF_THE_PROGRAM}'").rc == 1
 
 
 def test_noise_of_the_login_does_not_matter(laboratory, command):
+    """A shell that prints, and sshd's own banner."""
     host = laboratory.host("gpu-2")
-    host.check_output("echo 'echo Welcome; echo Careful >&2' > ~admin/.bashrc")
+    settings = "/etc/ssh/sshd_config.d/00-banner.conf"
+    host.check_output(
+        "mv ~admin/.bashrc ~admin/.former && "
+        "echo 'echo Welcome; echo Careful >&2' > ~admin/.bashrc && "
+        "echo 'Authorized users only' > /run/banner && mkdir -p /etc/ssh/sshd_config.d && "
+        f"echo 'Banner /run/banner' > {settings} && systemctl restart ssh"
+    )
     try:
+        login = [*laboratory.facts["nodes"]["gpu-2"]["ssh"], "true"]
+        shown = subprocess.run(
+            login, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
         result = command("doctor", "-i", str(laboratory.inventory), "gpu-2", "--json")
     finally:
-        host.check_output("rm ~admin/.bashrc")
+        host.check_output(
+            f"mv ~admin/.former ~admin/.bashrc && rm {settings} /run/banner && "
+            "systemctl restart ssh"
+        )
+    assert shown.stdout == "Welcome\n"
+    assert [words in shown.stderr for words in ("Authorized users only", "Careful")] == [True] * 2
     assert result.hosts["gpu-2"]["observed"]
 
 
 def test_full_disk(laboratory, command):
     """Nothing is written on the node: not even a temporary file."""
-    host = laboratory.host("gpu-2")
-    host.check_output("mount -t tmpfs -o size=4k full /tmp")
-    host.run("head -c 8k /dev/zero > /tmp/full")
+    container = laboratory.facts["nodes"]["gpu-2"]["container"]
     try:
+        laboratory.host("gpu-2").check_output(FILL)
         result = command("doctor", "-i", str(laboratory.inventory), "gpu-2", "--json")
-    finally:
-        host.check_output("umount /tmp")
+    finally:  # also if the home could not be copied, and nobody can log in
+        subprocess.run(["docker", "exec", container, "sh", "-c", EMPTY], check=True)
     assert result.hosts["gpu-2"]["observed"]

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from typing import Any
@@ -32,11 +31,11 @@ def plugin(laboratory: Any, metal_gpu: Any, gpu_nodes: Any) -> Any:
     return call
 
 
-def test_verify_computes_on_every_gpu(laboratory: Any, plugin: Any) -> None:
+def test_verify_computes_on_every_gpu(laboratory: Any, metal_gpu: Any, plugin: Any) -> None:
     image = laboratory.group["vars"].get("verify_compute_image")
     words = ["--image", image] if image else []
     done = plugin("verify", "--json", *words)
-    document = json.loads(done.stdout)
+    document = metal_gpu.parsed("cluster", done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     nodes = {one["node"]: one for one in document["nodes"]}
     for name, count in laboratory.gpu_count.items():
@@ -63,7 +62,9 @@ def test_show_names_an_unhealthy_gpu(laboratory: Any, plugin: Any) -> None:
     assert "GPU_UNHEALTHY" in done.stdout
 
 
-def test_someone_who_may_only_read_nodes(laboratory: Any, plugin: Any, tmp_path: Any) -> None:
+def test_someone_who_may_only_read_nodes(
+    laboratory: Any, metal_gpu: Any, plugin: Any, tmp_path: Any
+) -> None:
     laboratory.kubectl("create", "serviceaccount", "reader")
     role = ("create", "clusterrole", "reader", "--verb=list,watch", "--resource=nodes")
     laboratory.kubectl(*role)
@@ -75,7 +76,7 @@ def test_someone_who_may_only_read_nodes(laboratory: Any, plugin: Any, tmp_path:
     finally:
         laboratory.kubectl("delete", "clusterrolebinding,clusterrole", "reader")
         laboratory.kubectl("delete", "serviceaccount", "reader")
-    document = json.loads(done.stdout)
+    document = metal_gpu.parsed("cluster", done.stdout)
     assert (done.returncode, document["findings"][0]["code"]) == (3, "CLUSTER_FORBIDDEN")
     assert {one["node"] for one in document["nodes"]} == {*laboratory.addresses}
     assert document["plugins"] is None

@@ -9,10 +9,14 @@ import json
 import os
 import re
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import installed
+import leaks
 import pexpect
+import yaml
 
 PROJECT = Path(__file__).resolve().parents[3]
 COLUMNS = 80
@@ -35,6 +39,36 @@ def _on_terminal(laboratory: Any, metal_gpu: Any, *words: str) -> Any:
         encoding="utf-8",
         timeout=600,
     )
+
+
+def test_mirror_list_has_what_bare_nodes_fetch(
+    laboratory: Any, metal_gpu: Any, newcomer: Path, tmp_path: Path
+) -> None:
+    variable = f"metal_gpu_mirror_folder={tmp_path / 'mirror'}"
+    done = metal_gpu("mirror_list", "--json", "-e", variable, folder=newcomer)
+    assert done.code == 0, done
+    assert done.states == dict.fromkeys(laboratory.addresses, "ok")
+    listing = yaml.safe_load((tmp_path / "mirror" / "list.yml").read_text())
+    nodes = {*laboratory.addresses}
+    packages = [one["packages"] for one in listing["repositories"]]
+    fetched = {name.partition("=")[0]: {*hosts} for one in packages for name, hosts in one.items()}
+    assert fetched["nvidia-container-toolkit"] == nodes
+    assert {*listing["images"][laboratory.facts["images"]["device_plugin"]]} == nodes
+    for node in nodes:
+        address = listing["variables"][node]["nvidia_driver_repository_url"]
+        assert address.startswith("https://mirror.example/")
+
+
+def test_docker_hosts_refuses_nodes_of_another_engine(
+    laboratory: Any, metal_gpu: Any, newcomer: Path
+) -> None:
+    """The kubelet of these nodes uses containerd. molecule/docker_hosts has Docker hosts."""
+    done = metal_gpu("docker_hosts", "--check", "--json", folder=newcomer)
+    document = json.loads(done.out)
+    assert (done.code, document["outcome"]) == (2, "refused"), done
+    assert done.states == dict.fromkeys(laboratory.addresses, "failed")
+    for host in document["hosts"]:
+        assert "ENGINE_MISMATCH" in [one["code"] for one in host["findings"]]
 
 
 def test_site_proves_every_gpu(laboratory: Any, gpu_nodes: Any) -> None:
@@ -95,9 +129,37 @@ def test_ctrl_c_leaves_no_pod_and_no_folder(
     assert [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]] == []
 
 
-def test_the_same_inventory_works_with_ansible_playbook(laboratory: Any, gpu_nodes: Any) -> None:
-    run = laboratory.playbook("metal.gpu.verify")
+def test_the_same_inventory_works_with_ansible_playbook(
+    laboratory: Any, gpu_nodes: Any, metal_gpu: Any, newcomer: Path
+) -> None:
+    """The one that came with the program, in the folder of the newcomer, with nothing else set."""
+    run = installed.timed(
+        [
+            metal_gpu.program.with_name("ansible-playbook"),
+            *("metal.gpu.verify", "-i", "inventory.yml"),
+        ],
+        cwd=newcomer,
+        env=metal_gpu.environment,
+        stdin=subprocess.DEVNULL,
+    )
     assert run.returncode == 0, run.output
+    nodes = len(laboratory.addresses)
+    assert f"{nodes} of {nodes} nodes ok" in run.words
+
+
+def test_leak_test_tries_every_node(
+    laboratory: Any, gpu_nodes: Any, metal_gpu: Any, newcomer: Path
+) -> None:
+    done = metal_gpu("leak_test", "--json", folder=newcomer)
+    assert done.code == 0, done
+    assert done.states == dict.fromkeys(laboratory.addresses, "ok")
+    found: dict[str, dict[str, str]] = {}
+    for line in Path(json.loads(done.out)["log"]).read_text().splitlines():
+        found |= leaks.parse(line)
+    assert {*found} == {*laboratory.addresses}
+    for attempts in found.values():
+        assert attempts["privileged"] == "by design"
+        assert {*attempts.values()} <= {"nothing", "refused", "by design"}
 
 
 def test_a_lost_gpu_is_in_the_table_and_in_the_exit_code(

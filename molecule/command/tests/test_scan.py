@@ -57,8 +57,9 @@ def test_machines_that_do_not_answer_have_their_own_lines(laboratory: Any, comma
 def test_the_inventory_is_one_for_ansible(laboratory: Any, command: Any, tmp_path: Path) -> None:
     path = tmp_path / "inventory.yml"
     words = ("scan", *_options(laboratory), *laboratory.addresses.values())
-    done = command(*words, "--write", str(path))
+    done = command(*words, "--write", str(path), "--json")
     assert done.code == 0, done.err
+    assert json.loads(done.out)["inventory"]["changed"]
     listed = _listed(path)
     assert listed["gpu_nodes"]["hosts"] == list(laboratory.addresses)
     for name, address in laboratory.addresses.items():

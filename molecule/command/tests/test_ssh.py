@@ -31,6 +31,16 @@ def test_agent(command, address, agent):
     assert examine(command, f"admin@{address}").codes(address) == ["LOGIN_REFUSED"]
 
 
+def test_wrong_key(command, address, tmp_path):
+    other = tmp_path / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
+    result = examine(command, f"admin@{address}", "--identity", other)
+    [finding] = result.hosts[address]["findings"]
+    assert finding["code"] == "LOGIN_REFUSED"
+    assert f"the key {other}" in finding["message"]
+    assert result.code == NOT_ASKED
+
+
 def test_password_of_login_and_sudo(command, address, accounts):
     asked = (f"careful@{address}", "--ask-pass", "--ask-become-pass")
     result = examine(command, *asked, stdin=f"{accounts}\n{accounts}\n")
@@ -123,7 +133,7 @@ def test_python_that_is_too_old(laboratory, command):
     address = laboratory.addresses["gpu-2"]
     host = laboratory.host("gpu-2")
     host.check_output(
-        "printf '%s\\n' '#!/bin/sh' '[ \"$1\" = -c ] && exit 1' "
+        "printf '%s\\n' '#!/bin/sh' '[ \"$2\" = -c ] && exit 1' "
         "'exec /usr/bin/python3.away -c \"import sys; sys.version_info = (3, 6, 8); "
         "exec(sys.stdin.read())\"' > /usr/local/bin/python3 && chmod 755 /usr/local/bin/python3 && "
         "cp -L /usr/bin/python3 /usr/bin/python3.away && mv /usr/bin/python3 /usr/bin/was-python3"

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every command has a test in the laboratory: as a command, or as the playbook that it runs."""
+"""Every command has a test in the laboratory that calls it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from metal_gpu.playbooks import files
 from metal_gpu.terminal.main import app
 
 ROOT = Path(__file__).parents[3]
@@ -35,15 +34,9 @@ def words(callers: set[str]) -> set[str]:
     }
 
 
-def is_played(name: str) -> bool:
-    """Tell whether a scenario runs a playbook. All of them are run by the same function."""
-    texts = (path.read_text(encoding="utf-8") for path in ROOT.glob("molecule/**/*.py"))
-    return any(f'"{files.COLLECTION}.{name}"' in text for text in texts)
-
-
 @pytest.mark.parametrize("name", [one for one in COMMANDS if one != "cluster"])
 def test_every_command_is_in_the_laboratory(name: str) -> None:
-    assert name in words(_COMMAND) or (name in files.names(ROOT) and is_played(name))
+    assert name in words(_COMMAND)
 
 
 @pytest.mark.parametrize("name", KUBECTL)

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +85,38 @@ def test_old_python_says_that_it_is(tmp_path):
     found = run(node_program.command(str(old)), program(), PATH=str(tmp_path))
     with pytest.raises(PythonMissing, match=r"which is Python 3\.6\.8"):
         node_program.read(found.stdout, found.stderr)
+
+
+# Those that pyenv has here, as 3.6.15. Without pyenv, there are only the stand-ins.
+_VERSIONS = Path.home() / ".pyenv" / "versions"
+REAL_OLD = [path.name for path in _VERSIONS.glob("*") if re.match(r"(2\.7|3\.[678])\.", path.name)]
+
+
+def test_real_old_pythons_say_that_they_are(tmp_path):
+    """In one test, because a test without a parameter would be skipped."""
+    assert REAL_OLD or not _VERSIONS.exists()
+    for version in REAL_OLD:
+        old = str(_VERSIONS / version / "bin" / "python")
+        found = run(node_program.command(old), program(), PATH=str(tmp_path))
+        with pytest.raises(PythonMissing, match=re.escape(f"{old}, which is Python {version}")):
+            node_program.read(found.stdout, found.stderr)
+
+
+def test_program_ends_without_a_reader(monkeypatch):
+    """As after Ctrl-C: the connection is gone, and what hangs ends at the limit."""
+    monkeypatch.setattr(node_program, "TIME_LIMIT_S", 0.0)
+    node_program.text.cache_clear()
+    text = node_program.text((), ())
+    node_program.text.cache_clear()
+    with subprocess.Popen(
+        ["/bin/sh", "-c", node_program.command(sys.executable)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as running:
+        running.stdout.close()
+        _none, errors = running.communicate(text)
+    assert (running.returncode, errors) == (0, b"")
 
 
 def test_variables_of_the_login_shell_do_not_count(tmp_path):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ import yaml
 from rich.console import Console
 
 from ansible_collections.metal.gpu.plugins.module_utils import interrupts
+from ansible_collections.metal.gpu.tests.unit.support import command
 from ansible_collections.metal.gpu.tests.unit.support.command import ROOT
 from metal_gpu.playbooks import display, files, log_files, options, result, run, stages
 from metal_gpu.playbooks.progress import DONE, RUNNING, STOPPED, UNUSED, WAITING, Progress
@@ -430,6 +432,12 @@ def test_a_task_without_a_role_belongs_to_the_stage_at_hand(a_run):
     assert a_run.progress.current is a_run.stage("Driver")
 
 
+def document_of(progress, playbook="site", log=None):
+    """Return the document of a run that failed, as --json prints it."""
+    made = result.as_document(progress, playbook, 2, log, False)
+    return command.parsed("playbook", json.dumps(made))
+
+
 def test_the_end_has_outcome_and_verdicts(a_run):
     a_run.play("Prove")
     a_run.task("verify", "Judge", "gpu-1")
@@ -453,7 +461,7 @@ def test_the_end_has_outcome_and_verdicts(a_run):
         processed={"gpu-1": 1, "gpu-2": 1, "gpu-3": 1, "localhost": 1},
         artifact_data={"metal_gpu_outcome": "unhealthy"},
     )
-    document = result.as_document(a_run.progress, "site", 2, "/log", False)
+    document = document_of(a_run.progress, log="/log")
     assert document["outcome"] == "unhealthy"
     assert [(one["host"], one["state"], one["verdict"]) for one in document["hosts"]] == [
         ("gpu-1", "failed", "GPU_FAULTY"),
@@ -471,7 +479,7 @@ def test_a_refused_run_has_the_findings_of_its_hosts(a_run):
     a_run.task("nvidia_driver", "Admit", "gpu-1")
     found = {"code": "SUDO_REFUSED", "severity": "refusal"}
     a_run.end("ok", "gpu-1", task_action="metal.gpu.fleet", res={"stopped": {"gpu-1": [found]}})
-    (host,) = result.as_document(a_run.progress, "site", 2, None, False)["hosts"]
+    (host,) = document_of(a_run.progress)["hosts"]
     assert (host["state"], host["findings"][0]["code"]) == ("failed", "SUDO_REFUSED")
 
 
@@ -491,7 +499,7 @@ def test_findings_of_the_inventory_and_the_cluster_are_no_hosts(a_run):
     stopped = {"stopped": {"cluster": [down]}, "findings": [down], "notices": [unknown]}
     a_run.end("ok", "gpu-1", task_action="metal.gpu.fleet", res=stopped)
     a_run.feed("playbook_on_stats", failures={"gpu-1": 1}, processed={"gpu-1": 1, "gpu-2": 1})
-    document = result.as_document(a_run.progress, "site", 2, None, False)
+    document = document_of(a_run.progress)
     assert [one["code"] for one in document["findings"]] == ["VARIABLE_UNKNOWN", "CLUSTER_UNUSABLE"]
     states = [(one["host"], one["state"]) for one in document["hosts"]]
     assert states == [("gpu-1", "failed"), ("gpu-2", "unknown")]
@@ -518,7 +526,7 @@ def test_the_leak_test_has_findings_and_no_verdicts():
     hosts = {f"gpu-{number}": 1 for number in (1, 2, 3, 4)}
     data = {"failures": {"gpu-1": 1}, "processed": hosts}
     made.feed({"event": "playbook_on_stats", "event_data": data}, 2)
-    document = result.as_document(made, "leak_test", 2, None, False)
+    document = document_of(made, "leak_test")
     found = {one["host"]: (one["state"], len(one["findings"])) for one in document["hosts"]}
     assert found == {
         "gpu-1": ("failed", 1),

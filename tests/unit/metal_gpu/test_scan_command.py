@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import typer
 import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.tests.unit.support.command import parsed
 from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Machine as SshMachine
 from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Server
 from metal_gpu.answering import Answer, State
@@ -22,8 +22,9 @@ from metal_gpu.hosts import Host
 from metal_gpu.nodes import Node
 from metal_gpu.reach import Reached
 from metal_gpu.scan import Found, Machine, find
+from metal_gpu.ssh.settings import Settings
 from metal_gpu.targets import Target
-from metal_gpu.terminal import exit_codes
+from metal_gpu.terminal import exit_codes, scan_inventory
 from metal_gpu.terminal import scan as command
 
 _VIRGIN = Path(__file__).parents[1] / "fixtures" / "plans" / "virgin.yml"
@@ -151,12 +152,22 @@ def test_command(
     place = f"admin@127.0.0.1:{server.port}"
     path = tmp_path / "inventory.yml"
     assert _code(place, accept_new_host_keys=True, write=path, as_json=True) == exit_codes.OK
-    document = json.loads(capsys.readouterr().out)
+    document = parsed("scan", capsys.readouterr().out)
     assert document["machines"][0]["observed"]
     assert document["inventory"] is None
     assert not path.exists()
     assert _code(place, "127.0.0.1:1") == exit_codes.NOT_ASKED
     assert "127.0.0.1-1: Connection refused" in capsys.readouterr().err
+
+
+def test_document_has_the_inventory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, machines = tmp_path / "inventory.yml", [_machine()]
+    prepared = scan_inventory.prepared(path, None, machines, Settings(user="admin"))
+    chosen = [Target("gpu-1", None, None, "argument 1")]
+    command._print_document(chosen, Found(machines, [], []), prepared)
+    inventory = parsed("scan", capsys.readouterr().out)["inventory"]
+    assert (inventory["path"], inventory["changed"]) == (str(path), True)
+    assert "+    gpu-1:" in inventory["diff"]
 
 
 def test_unusable_configuration_of_ssh(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
