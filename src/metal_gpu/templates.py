@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from jinja2 import StrictUndefined, Template, TemplateError, Undefined, meta
+from jinja2 import StrictUndefined, Template, TemplateError, Undefined, meta, pass_context
 from jinja2.nativetypes import NativeEnvironment, NativeTemplate
+from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment
 
 _DEEPEST = 20  # variables that name each other
@@ -67,8 +68,13 @@ class _Template(NativeTemplate):
 _Environment.template_class = _Template
 
 
-# Optimized, Jinja writes constants as texts: {{ true }} is a boolean for Ansible.
-_environment = _Environment(undefined=StrictUndefined, optimized=False)
+@pass_context
+def _as_it_is(_context: Context, value: object) -> object:
+    """Keep Jinja from writing constants as texts, as it does if nothing needs the context."""
+    return value
+
+
+_environment = _Environment(undefined=StrictUndefined, finalize=_as_it_is)
 
 
 class Variables:

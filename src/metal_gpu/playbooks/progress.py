@@ -117,7 +117,7 @@ class Progress:
         """
         *before, last = self.stages
         is_judged = bool(self.verdicts) or not self._has_verdicts
-        return bool(before) and last.state != UNREACHED and is_judged
+        return bool(before) and last.state in (DONE, UNUSED) and is_judged
 
     def end(self, now: float) -> None:
         """The run is over. Without its last event, it did not come to its end."""

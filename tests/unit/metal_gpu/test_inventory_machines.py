@@ -149,6 +149,37 @@ def test_machine_that_is_there_at_its_other_address() -> None:
     assert "gpu_count" in notice
 
 
+def test_its_own_address_comes_before_the_other_one() -> None:
+    entry = BY_ADDRESS._replace(other_addresses=("198.51.100.11",))
+    hosts = "{gpu-1.example.com: {}, old: {ansible_host: 198.51.100.11}}"
+    text = f"gpu_nodes:\n  hosts: {hosts}\n"
+    merged, notices = merge("inventory.yml", text, [entry], addresses_of=_addresses)
+    found = yaml.safe_load(merged)["gpu_nodes"]["hosts"]
+    assert (found, notices) == (
+        {"gpu-1.example.com": {"gpu_count": 4}, "old": {"ansible_host": "198.51.100.11"}},
+        [],
+    )
+
+
+def test_another_address_that_is_a_name_may_be_a_host() -> None:
+    entry = BY_ADDRESS._replace(other_addresses=("gpu-1-mgmt",))
+    found, [notice] = _merge("gpu-1-mgmt.example.com: {}", entry, knows=False)
+    assert [*found] == ["gpu-1-mgmt.example.com"]
+    assert "it may be gpu-1-mgmt.example.com of the inventory" in notice
+
+
+def test_name_that_another_machine_has_in_the_inventory() -> None:
+    """The entry of another machine must not get the GPUs of this one."""
+    first = Entry("gpu-1", "192.0.2.11", 1, ("gpu_t4",), {}, "gpu-1", ("198.51.100.11",))
+    second = Entry("gpu-2", "192.0.2.12", 8, ("gpu_h100",), {}, "gpu-2")
+    text = "gpu_nodes:\n  hosts:\n    gpu-2: {ansible_host: 198.51.100.11}\n"
+    merged, notices = merge("inventory.yml", text, [first, second], addresses_of=_addresses)
+    assert "gpu_h100" not in merged
+    assert yaml.safe_load(merged)["gpu_nodes"]["hosts"]["gpu-2"]["gpu_count"] == 1
+    [notice] = notices
+    assert "gpu-2 (192.0.2.12) is not written: it may be gpu-2 of the inventory" in notice
+
+
 @pytest.mark.parametrize(
     ("hosts", "entry"),
     [

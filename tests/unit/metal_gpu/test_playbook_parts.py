@@ -280,6 +280,20 @@ def test_the_inventory_of_the_folder_counts_if_nothing_else_is_set(
     assert options.default_inventory(tmp_path, environment) == expected
 
 
+def test_a_link_is_another_inventory_than_its_file(tmp_path):
+    """Ansible looks for group_vars beside the link."""
+    (tmp_path / "hosts.yml").touch()
+    (tmp_path / "inventory.yml").symlink_to("hosts.yml")
+    environment = {"ANSIBLE_INVENTORY": "hosts.yml"}
+    assert options.default_inventory(tmp_path, environment) == []
+
+
+def test_configuration_of_a_user_who_does_not_exist(tmp_path):
+    (tmp_path / "inventory.yml").touch()
+    environment = {"ANSIBLE_CONFIG": "~nobody-of-this-name/ansible.cfg", "HOME": str(tmp_path)}
+    assert options.default_inventory(tmp_path, environment) == ["inventory.yml"]
+
+
 # logs
 
 
@@ -503,6 +517,70 @@ def test_findings_of_the_inventory_and_the_cluster_are_no_hosts(a_run):
     assert [one["code"] for one in document["findings"]] == ["VARIABLE_UNKNOWN", "CLUSTER_UNUSABLE"]
     states = [(one["host"], one["state"]) for one in document["hosts"]]
     assert states == [("gpu-1", "failed"), ("gpu-2", "unknown")]
+
+
+def test_a_host_may_be_called_localhost_or_cluster(a_run):
+    refusal = {"code": "NO_GPU", "severity": "refusal", "host": "localhost", "message": "x"}
+    a_run.task("nvidia_driver", "Plan", "localhost")
+    a_run.end("ok", "localhost", task_action="metal.gpu.plan", res={"refusals": [refusal]})
+    hosts = {"localhost": 1, "cluster": 1}
+    a_run.feed("playbook_on_stats", failures={"localhost": 1}, processed=hosts)
+    document = result.as_document(a_run.progress, "site", 2, None, False)
+    found = [(one["host"], one["state"], len(one["findings"])) for one in document["hosts"]]
+    assert found == [("localhost", "failed", 1), ("cluster", "unknown", 0)]
+    assert document["findings"] == []
+
+
+@pytest.mark.parametrize(("has_verdicts", "state"), [(True, "unknown"), (False, "ok")])
+def test_a_proof_that_failed_proves_nothing(has_verdicts, state):
+    planned = [stages.Stage("Prepare", "Driver"), stages.Stage("Prove", "Proof")]
+    made = Progress(planned, ["Prepare", "Prove"], has_verdicts=has_verdicts)
+    for play, role, hosts in (("Prepare", "nvidia_driver", (1, 2)), ("Prove", "verify", (1,))):
+        made.feed({"event": "playbook_on_play_start", "event_data": {"name": play}}, 1)
+        data = {"role": role, "name": "x"}
+        made.feed({"event": "playbook_on_task_start", "event_data": data}, 1)
+        for host in hosts:
+            how = "failed" if play == "Prove" else "ok"
+            event = {"event": f"runner_on_{how}", "event_data": {"host": f"gpu-{host}"}}
+            made.feed(event, 1)
+    data = {"failures": {"gpu-1": 1}, "processed": {"gpu-1": 1, "gpu-2": 1}}
+    made.feed({"event": "playbook_on_stats", "event_data": data}, 2)
+    document = result.as_document(made, "site", 2, None, False)
+    assert [one["state"] for one in document["hosts"]] == ["failed", state]
+
+
+def test_hosts_of_a_run_that_was_stopped(a_run):
+    refusal = {"code": "NO_GPU", "severity": "refusal", "host": "gpu-1", "message": "x"}
+    a_run.task("nvidia_driver", "Plan", "gpu-1", "gpu-2")
+    for _time in range(2):
+        a_run.end("ok", "gpu-1", task_action="metal.gpu.plan", res={"refusals": [refusal] * 2})
+    a_run.progress.end(9)
+    document = result.as_document(a_run.progress, "site", 130, None, True)
+    found = [(one["host"], one["state"], len(one["findings"])) for one in document["hosts"]]
+    assert found == [("gpu-1", "failed", 1), ("gpu-2", "unknown", 0)]
+
+
+def test_notices_beside_a_verdict(a_run):
+    notice = {"code": "GUARD_NEW", "severity": "notice", "host": "gpu-1", "message": "new"}
+    mended = {"code": "GPU_FAULTY", "severity": "failure", "host": "gpu-1", "message": "former"}
+    res = {"verdicts": {"gpu-1": {"ok": True}}, "notices": [notice], "findings": [mended]}
+    a_run.task("verify", "Judge", "gpu-1")
+    a_run.end("ok", "gpu-1", task_action="metal.gpu.fleet", res=res)
+    a_run.feed("playbook_on_stats", processed={"gpu-1": 1})
+    (host,) = result.as_document(a_run.progress, "site", 0, None, False)["hosts"]
+    assert (host["state"], [one["code"] for one in host["findings"]]) == ("ok", ["GUARD_NEW"])
+
+
+def test_a_play_that_only_fails_is_no_stage():
+    fail = {"name": "x", "ansible.builtin.fail": {"msg": "x"}}
+    plays = [
+        {"name": name, "hosts": "all", "tasks": [task]}
+        for name, task in (
+            ("Do", {"ansible.builtin.command": "true"}),
+            ("Fail", fail),
+        )
+    ]
+    assert [one.title for one in stages.of_playbook(plays)] == ["Do"]
 
 
 def test_a_refused_run_does_not_reach_the_later_stages(a_run):

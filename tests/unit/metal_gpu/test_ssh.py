@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import paramiko
@@ -110,13 +111,28 @@ def test_changed_key_is_refused_also_with_the_permission(start, known, key, tmp_
     assert server.machine.logins == []
 
 
+def test_changed_key_in_a_file_of_its_own(start, key, home, tmp_path):
+    """`UserKnownHostsFile ~/.ssh/known.d/%k` has a file for each machine."""
+    server = start(Machine(keys=[key]))
+    host = at(server, options={"hostkeyalias": "gpu-1", "userknownhostsfile": f"{home}/%k"})
+    with connect(host, Settings(user="admin", accept_new_host_keys=True)):
+        pass
+    assert (home / "gpu-1").is_file()
+    server.machine.host_keys = (new_key(tmp_path / "other"),)
+    found = finding(host, Settings(user="admin", accept_new_host_keys=True))
+    assert found["code"] == "HOST_KEY_CHANGED"
+    host = at(server, options={"userknownhostsfile": f"{home}/%C"})
+    assert "only ssh knows %C" in finding(host, Settings(user="admin"))["message"]
+
+
 @pytest.mark.parametrize("is_same", [True, False])
 def test_key_of_the_address_without_the_port(start, key, home, host_key, tmp_path, is_same):
     """As for ssh: it permits the same key at another port, and forbids no other one."""
     server = start(Machine(keys=[key]))
     there = host_key if is_same else new_key(tmp_path / "other")
     line = f"127.0.0.1 {there.get_name()} {there.get_base64()}\n"
-    (home / ".ssh" / "known_hosts").write_text(line)
+    authority = f"@cert-authority * {there.get_name()} {there.get_base64()}\n"
+    (home / ".ssh" / "known_hosts").write_text(f"{authority}{line}")
     if is_same:
         with connect(at(server), Settings(user="admin")) as session:
             assert session.run("echo in").stdout == b"in\n"
@@ -223,6 +239,25 @@ def test_jump_host_that_reaches_nothing(start, known, key):
     server.stop()
     host = at(server, jump=f"admin@127.0.0.1:{jump.port}")
     assert finding(host, settings)["code"] == "NODE_UNREACHABLE"
+
+
+def test_jump_host_that_does_not_answer_is_asked_once(home, known):
+    """Those who wait for it do not wait for it once more, one after the other."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(8) as threads:
+        jump = f"admin@127.0.0.1:{silent.getsockname()[1]}"
+        hosts = [Host(f"gpu-{number}", "192.0.2.1", jump=jump) for number in range(8)]
+        together = threading.Barrier(8)
+
+        def ask(host):
+            together.wait()
+            return finding(host, Settings(timeout_s=1))
+
+        started = time.monotonic()
+        found = [*threads.map(ask, hosts)]
+        assert time.monotonic() - started < 8
+    for one, host in zip(found, hosts, strict=True):
+        assert one["code"] == "NODE_UNREACHABLE"
+        assert one["message"].startswith(f"{host.name}, jump host 127.0.0.1: ")
 
 
 def test_chain_of_jump_hosts(start, known, key):

@@ -23,6 +23,8 @@ from metal_gpu.templates import NotRendered, Unsafe, Variables
         (["{{ number }}", {"a": "{{ version }}"}], [4, {"a": "1.20"}]),
         (Unsafe("{{ number }}"), "{{ number }}"),
         ("{% if number > 3 %}many{% endif %}", "many"),
+        ("{{ true }}", True),
+        ("{{ [1, 'a'] }}", [1, "a"]),
         ("plain", "plain"),
         (None, None),
     ],
