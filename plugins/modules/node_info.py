@@ -184,7 +184,7 @@ gpu_node:
     tools:
       description: >-
         Other tools that write the configuration of this node, by a file that only they create.
-        These are AKS and EKS, whose images are refused, Kubespray and the GPU Operator.
+        These are AKS and EKS, whose images are refused, kubeadm, Kubespray and the GPU Operator.
       type: list
       elements: str
       sample: []

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 AKS = "AKS"
 EKS = "EKS"
+KUBEADM = "kubeadm"
 KUBESPRAY = "Kubespray"
 GPU_OPERATOR = "the GPU Operator"
 
 MARKS = {
     AKS: "/opt/azure/containers/provision.sh",
     EKS: "/etc/eks",
+    # Flags of the kubelet. Tools that run kubeadm, such as Kubespray, leave it, too.
+    KUBEADM: "/var/lib/kubelet/kubeadm-flags.env",
     # The specification that Kubespray's configuration of containerd names.
     KUBESPRAY: "/etc/containerd/cri-base.json",
     GPU_OPERATOR: "/usr/local/nvidia/toolkit",

@@ -20,6 +20,7 @@ from metal_bench import (
     command,
     crowd,
     delay,
+    documents,
     first_run,
     fleet,
     laboratory,
@@ -36,6 +37,7 @@ REPORT = PROJECT / "docs" / "benchmarks.md"
 
 FIRST_RUN, PEERS, OPERATIONS = "first-run", "peers", "operations"
 COMMAND = "command"  # needs no GPU node
+DOCUMENTS = "documents"  # needs no laboratory
 # Parts that need GPU nodes, in this order. The last two leave a cluster without controllers.
 PREPARED: dict[str, Callable[[Laboratory], Section]] = {
     "delay": lambda lab: delay.describe(delay.measure(lab)),
@@ -43,7 +45,7 @@ PREPARED: dict[str, Callable[[Laboratory], Section]] = {
     "fleet": lambda lab: fleet.describe(fleet.measure(lab)),
     "crowd": lambda lab: crowd.describe(crowd.measure(lab)),
 }
-PARTS = (FIRST_RUN, PEERS, OPERATIONS, COMMAND, *PREPARED)
+PARTS = (DOCUMENTS, FIRST_RUN, PEERS, OPERATIONS, COMMAND, *PREPARED)
 
 app = typer.Typer(pretty_exceptions_enable=False)
 console = Console(highlight=False)
@@ -81,6 +83,9 @@ def main(
 def _measure(wanted: list[str], roles: Path | None) -> Iterator[Section]:
     """Measure part after part, one laboratory at a time."""
     counts = {}
+    if DOCUMENTS in wanted:
+        _say(DOCUMENTS)
+        yield documents.describe(documents.measure())
     if FIRST_RUN in wanted:
         _say(FIRST_RUN)
         yield first_run.describe(first_run.measure())
@@ -91,7 +96,7 @@ def _measure(wanted: list[str], roles: Path | None) -> Iterator[Section]:
         _say(f"{OPERATIONS}, Docker")
         with laboratory.started("docker") as lab:
             counts["docker"] = operations.measure(lab, "docker")
-    if {FIRST_RUN, PEERS}.issuperset(wanted):
+    if {DOCUMENTS, FIRST_RUN, PEERS}.issuperset(wanted):
         return
     with laboratory.started("containerd") as lab:
         if OPERATIONS in wanted:

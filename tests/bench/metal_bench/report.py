@@ -16,9 +16,9 @@ SPDX-License-Identifier: GPL-3.0-or-later
 
 # Benchmarks
 
-`make bench` writes this file, in one run on one machine. Every figure is a count, or a ratio to a
-real alternative of the same run, because seconds differ between machines. Repeated measurements are
-medians.
+`make bench` writes this file, in one run on one machine. Most figures are counts, or ratios to a
+real alternative of the same run, because seconds differ between machines. Some are seconds, and
+their goals are limits. Repeated measurements are medians.
 """
 
 

@@ -9,8 +9,10 @@ import pytest
 from installed import Run
 
 from metal_bench import (
+    command,
     crowd,
     delay,
+    documents,
     first_run,
     fleet,
     machine,
@@ -82,6 +84,17 @@ PEERS = Peers(
     peers.Round(Way(5.0, 1), SLOW),
 )
 COSTS = ((Cost(1.0, 80), Cost(1.2, 90)), (Cost(2.0, 80), Cost(3.6, 90)))
+COMMAND = command.Measured(
+    0.25,
+    11.0,
+    [
+        command.Cost("metal-gpu doctor", 50, 2.5, 100.0, 4.0),
+        command.Cost("ansible", 50, 25.0, 100.0, 20.0),
+        command.Cost("metal-gpu doctor", 200, 8.0, 120.0, 12.0),
+        command.Cost("ansible", 200, 100.0, 100.0, 80.0),
+    ],
+)
+TURNS = {"read": [0.01, 0.02, 0.03], "edit": [0.1, 0.9, 0.2], "restore": [0.1, 0.4, 0.3]}
 
 
 @pytest.mark.parametrize(
@@ -103,6 +116,13 @@ COSTS = ((Cost(1.0, 80), Cost(1.2, 90)), (Cost(2.0, 80), Cost(3.6, 90)))
             (True,) * 7,
             id="fleet",
         ),
+        pytest.param(
+            command.describe(COMMAND),
+            (0.25, 11.0, 0.04, 1.2),
+            (True, False, True, False),
+            id="command-largest-and-smallest-number-of-names",
+        ),
+        pytest.param(documents.describe(TURNS), (0.2, 0.3), (True, False), id="documents-median"),
         pytest.param(delay.describe([0.2, 3.0, 0.4]), (0.4,), (True,), id="delay-median"),
         pytest.param(
             smoke.describe(Smoke(2, {1: [2.0], 2: [2.4], 4: [4.8]})),
@@ -153,6 +173,11 @@ def test_operations_belong_to_the_role_that_needs_them():
         *(f"gpu_capacity against {size} nodes" for size in crowd.SIZES),
         "peak memory, `gpu_capacity`",
         *(f"smoke pods on {count} nodes, relative to one" for count in smoke.NODES[1:]),
+        "metal-gpu --help",
+        "metal-gpu scan of 254 addresses",
+        f"metal-gpu doctor on {command.SIZES[-1]} names",
+        "config_document, edit 2000 lines of TOML | 0.20 s | 0.20 s | met |",
+        "config_document, restore 2000 lines of TOML",
         "| machine |",
         "| date |",
     ],
@@ -162,6 +187,8 @@ def test_report_has_every_figure(figure):
         operations.describe(OPERATIONS),
         first_run.describe([Round(4, 6, 6, {}, 30, 5)]),
         peers.describe(None),
+        command.describe(COMMAND),
+        documents.describe(TURNS),
         delay.describe([0.2]),
         smoke.describe(Smoke(2, {count: [2.0] for count in smoke.NODES})),
         fleet.describe(FLEET),

@@ -1,7 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Do on a planted node what the tasks of the role registries do, with the data of a plan.
+"""Do on a planted node what tasks of the roles do, with the data of a plan.
+
+Those of the role registries, and of nvidia_container_runtime what changes files of an engine.
 
 Edits go through the code of metal.gpu.config_document, with the history in its place.
 """
@@ -17,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries im
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit, history
 
 ACTOR = "metal.gpu.registries"
+RUNTIME_ACTOR = "metal.gpu.nvidia_container_runtime"
 MARK = "# {} managed by Ansible, role metal.gpu.registries"
 
 
@@ -54,12 +57,28 @@ def carry_out(root: Path, plan: Mapping[str, Any], hosts: list[Any]) -> None:
             on_disk(root, folder).rmdir()
 
 
-def merge(root: Path, arguments: Mapping[str, Any], *, replace: bool = False) -> None:
+def carry_out_runtime(root: Path, plan: Mapping[str, Any]) -> None:
+    """Carry out a plan of nvidia_container_runtime, as far as it is about containerd or Docker."""
+    steps, data = {step["slug"] for step in plan["steps"]}, plan["data"]
+    own = {"append": [], "mode": "0644"}
+    for slug, name in (("register", "config"), ("disuse", "way_back")):
+        if slug in steps:
+            language = edit.language_of(data[name]["path"])
+            merge(root, {**own, **data[name], "language": language}, actor=RUNTIME_ACTOR)
+    for slug, name in (("unregister", "containerd_edits"), ("unregister_docker", "docker_edits")):
+        for path in data[name] if slug in steps else ():
+            undo(root, path, actor=RUNTIME_ACTOR)
+
+
+def merge(
+    root: Path, arguments: Mapping[str, Any], *, replace: bool = False, actor: str = ACTOR
+) -> None:
     file = on_disk(root, arguments["path"]).resolve()
-    before = file.read_text() if file.exists() else None
+    before = file.read_bytes().decode() if file.exists() else None
     lists = tuple(edit.ListEdit(tuple(one["path"]), one["items"]) for one in arguments["append"])
-    edits = edit.Edits(merge=arguments["merge"], append=lists)
-    stored = _history(root, arguments["path"])
+    remove = tuple(map(tuple, arguments.get("remove", ())))
+    edits = edit.Edits(merge=arguments["merge"], append=lists, remove=remove)
+    stored = _history(root, arguments["path"], actor)
     former = history.recall(stored.read_text() if stored.exists() else None, before)
     base = history.restore(before, arguments["language"], former) if replace else before
     after = history.change(base, arguments["language"], edits)
@@ -83,8 +102,8 @@ def remove_block(root: Path, path: str) -> None:
         file.unlink()
 
 
-def undo(root: Path, path: str) -> None:
-    file, stored = on_disk(root, path).resolve(), _history(root, path)
+def undo(root: Path, path: str, *, actor: str = ACTOR) -> None:
+    file, stored = on_disk(root, path).resolve(), _history(root, path, actor)
     found = history.recall(stored.read_text(), file.read_text())
     assert found is not None
     assert found.language is not None
@@ -99,8 +118,8 @@ def undo(root: Path, path: str) -> None:
     stored.unlink()
 
 
-def _history(root: Path, path: str) -> Path:
+def _history(root: Path, path: str, actor: str) -> Path:
     """Return the history of a file, which is named after its real path."""
     real = on_disk(root, path).resolve().relative_to(root)
-    name = document_history_files.file_name(f"/{real}", ACTOR)
+    name = document_history_files.file_name(f"/{real}", actor)
     return on_disk(root, document_history_files.DIRECTORY) / name

@@ -93,7 +93,7 @@ def plan_proxy(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) 
         return
     step = WRITE if wanted else REMOVE
     plan.step(step, f"{_NAME} has {names}")
-    plan.data["daemon_reload"] = True
+    _plan_reload(plan, node, is_wanted=bool(wanted))
     if not is_new and engine["running"]:
         reason = "Docker reads it only when it starts; docker_ce_restart_ok is true"
         _plan_restart(plan, reason)
@@ -110,8 +110,14 @@ def _plan_unread(plan: Plan[Data], node: Node, desired: Desired, names: list[str
     _plan_restart(plan, "the proxy was written after Docker started")
 
 
+def _plan_reload(plan: Plan[Data], node: Node, *, is_wanted: bool) -> None:
+    """Have systemd read its units if the drop-in comes or goes. The values are in no unit."""
+    if is_wanted != (own_files.DOCKER_PROXY in node["ours"]["files"]):
+        plan.data |= {"proxy_reload": True, "daemon_reload": True}
+
+
 def _plan_restart(plan: Plan[Data], reason: str) -> None:
-    """Plan the restart, unless the options have one. The units of systemd are reloaded before."""
+    """Plan the restart, unless the options have one."""
     if plan.has_step(options.RESTART):
         plan.data["proxy_with_options"] = True
     else:
@@ -128,13 +134,15 @@ def _plan_left(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) 
         plan.notice("DOCKER_OPTIONS_WAIT", keys=_NAME)
         return
     plan.step(REMOVE, f"an earlier run left {', '.join(plan.data['proxy_files'])}")
-    plan.data["daemon_reload"] = True
+    _plan_reload(plan, node, is_wanted=False)
     if due:
         _plan_restart(plan, "the proxy was removed after Docker started")
 
 
 def reloading(plan: Plan[Data]) -> tuple[Step, ...]:
     """Return the steps of a plan that reload systemd for the proxy."""
+    if not plan.data.get("proxy_reload"):
+        return ()
     return (REMOVE, RESTART, *((options.RESTART,) if plan.data.get("proxy_with_options") else ()))
 
 
@@ -143,6 +151,7 @@ def plan_no_proxy(plan: Plan[Data], node: Node) -> None:
     _put(plan, node, {})
     if plan.data["proxy_files"]:
         plan.step(REMOVE, "this role created the drop-in")
+        _plan_reload(plan, node, is_wanted=False)
 
 
 def _put(plan: Plan[Data], node: Node, wanted: Mapping[str, str]) -> None:
@@ -151,6 +160,8 @@ def _put(plan: Plan[Data], node: Node, wanted: Mapping[str, str]) -> None:
     unit = f"[Service]\nEnvironmentFile=-{own_files.DOCKER_PROXY_VALUES}\n"
     plan.data |= {
         "proxy_with_options": False,
+        # An earlier run may have stopped between the drop-in and the reload.
+        "proxy_reload": node["engines"]["docker"]["needs_reload"],
         "proxy": {"path": own_files.DOCKER_PROXY, "block": unit},
         "proxy_values": {"path": own_files.DOCKER_PROXY_VALUES, "block": "".join(lines)},
         "proxy_files": [one for one in own_files.OF_DOCKER_PROXY if one in node["ours"]["files"]],

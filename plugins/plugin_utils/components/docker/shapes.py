@@ -65,6 +65,7 @@ class Data(PackageData, total=False):
     proxy: File  # the drop-in
     proxy_values: File
     proxy_files: list[str]  # those of the two that exist
+    proxy_reload: bool  # whether systemd does not know the drop-in, or that it is gone
     proxy_with_options: bool  # the restart for the options is also that for the proxy
     users: list[str]
     cri_dockerd_url: str | None

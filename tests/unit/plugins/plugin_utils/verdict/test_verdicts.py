@@ -448,26 +448,83 @@ def docker_beside(raw: dict[str, Any]) -> None:
     raw["units"]["docker.service"] = dict(raw["units"]["containerd.service"])
 
 
+def deepops(raw: dict[str, Any]) -> None:
+    """Have Kubespray's node with the toolkit of the GPU Operator: DeepOps installs both."""
+    kubespray(raw)
+    operator(raw)
+
+
+def operator(raw: dict[str, Any]) -> None:
+    """Have the GPU Operator's toolkit register its runtime in a file that containerd imports."""
+    raw["exists"]["tool_the GPU Operator"] = True
+    dump = raw["outputs"]["containerd_dump"]
+    dump["stdout"] = dump["stdout"].replace(
+        "/usr/bin/nvidia-container-runtime", "/usr/local/nvidia/toolkit/nvidia-container-runtime"
+    )
+
+
+def cloud(name: str) -> Change:
+    return lambda raw: raw["exists"].update({f"tool_{name}": True})
+
+
 @pytest.mark.parametrize(
-    ("change", "code", "words"),
+    ("change", "codes", "words"),
     [
+        pytest.param(lambda raw: None, [], "", id="kubeadm writes no file of an engine"),
         pytest.param(
-            kubespray, "KUBESPRAY_OVERWRITES", "Kubespray writes /etc/containerd/config.toml anew",
-            id="whose file it is",
+            kubespray, ["KUBESPRAY_OVERWRITES"],
+            "Kubespray writes /etc/containerd/config.toml anew", id="whose file it is",
         ),
         pytest.param(
-            docker_beside, "ENGINE_BESIDE", "Docker runs beside containerd, which the kubelet uses",
+            docker_beside, ["ENGINE_BESIDE"],
+            "Docker runs beside containerd, which the kubelet uses",
             id="which engine is the kubelet's",
         ),
     ],
 )  # fmt: skip
-def test_who_owns_what_is_in_the_verdict(two: Node, change: Change, code: str, words: str) -> None:
-    """It is no failure."""
+def test_who_owns_what_is_in_the_verdict(
+    two: Node, change: Change, codes: list[str], words: str
+) -> None:
+    """It is no failure. The node is one of kubeadm."""
+    node = two.copy()
+    change(node.raw)
+    observed = node.observed()
+    verdict = node.judge(observed)
+    assert "kubeadm" in observed["tools"]
+    assert ([found["code"] for found in verdict["findings"]], verdict["ok"]) == (codes, True)
+    assert words in "".join(found["message"] for found in verdict["findings"])
+
+
+@pytest.mark.parametrize(
+    ("change", "codes", "words"),
+    [
+        pytest.param(
+            operator, ["OPERATOR_TOOLKIT"],
+            "the runtime nvidia of containerd runs"
+            " /usr/local/nvidia/toolkit/nvidia-container-runtime, which the GPU Operator installs",
+            id="the GPU Operator",
+        ),
+        pytest.param(
+            deepops, ["OPERATOR_TOOLKIT", "KUBESPRAY_OVERWRITES"],
+            "which the GPU Operator installs", id="DeepOps",
+        ),
+        pytest.param(
+            cloud("AKS"), ["CLOUD_IMAGE"],
+            "an image of AKS, found by /opt/azure/containers/provision.sh", id="AKS",
+        ),
+        pytest.param(
+            cloud("EKS"), ["CLOUD_IMAGE"], "an image of EKS, found by /etc/eks", id="EKS"
+        ),
+    ],
+)  # fmt: skip
+def test_other_owner_of_the_runtime_fails_the_node(
+    two: Node, change: Change, codes: list[str], words: str
+) -> None:
     node = two.copy()
     change(node.raw)
     verdict = node.judge(node.observed())
-    assert ([found["code"] for found in verdict["findings"]], verdict["ok"]) == ([code], True)
-    assert words in verdict["findings"][0]["message"]
+    assert ([found["code"] for found in verdict["findings"]], verdict["ok"]) == (codes, False)
+    assert words in "".join(one["message"] for one in verdict["findings"])
 
 
 def test_variables_that_lead_past_the_guard(eight: Node) -> None:

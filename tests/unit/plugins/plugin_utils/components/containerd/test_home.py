@@ -367,6 +367,7 @@ def test_microk8s_has_no_home(observe):
     [
         ("/opt/azure/containers/provision.sh", "AKS"),
         ("/etc/eks/x", "EKS"),
+        ("/var/lib/kubelet/kubeadm-flags.env", "kubeadm"),
         ("/etc/containerd/cri-base.json", "Kubespray"),
         ("/usr/local/nvidia/toolkit/x", "the GPU Operator"),
     ],

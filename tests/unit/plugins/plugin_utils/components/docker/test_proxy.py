@@ -192,6 +192,34 @@ def test_removal_that_was_cut_off(
     assert ("DOCKER_OPTIONS_WAIT" in notices(made)) is notice
 
 
+THERE = {"ours": {"files": [UNIT, OURS]}}
+OLD = found(HTTP_PROXY="http://old")
+
+
+@pytest.mark.parametrize(
+    ("changes", "desired", "expected"),
+    [
+        pytest.param([], {}, True, id="the drop-in is new"),
+        pytest.param([OLD, THERE], {}, False, id="other values"),
+        pytest.param([OLD, THERE, docker(needs_reload=True)], {}, True,
+                     id="an earlier run was cut off"),
+        pytest.param([DONE, THERE], {"proxy": {}}, True, id="the drop-in goes"),
+        pytest.param([left(OURS)], {"proxy": {}}, False, id="the drop-in is gone"),
+        pytest.param([OLD, {"ours": {"packages": {"docker_ce": None}, **THERE["ours"]}}],
+                     {"state": "absent"}, True, id="teardown"),
+        pytest.param([{"ours": {"packages": {"docker_ce": None}, "files": [OURS]}}],
+                     {"state": "absent"}, False, id="teardown without a drop-in"),
+    ],
+)  # fmt: skip
+def test_systemd_is_reloaded_for_the_drop_in_only(
+    changes: list[Any], desired: Any, expected: bool
+) -> None:
+    """A reload can remove the access of running containers to their GPUs."""
+    made = planned(*changes, **OK, **desired)
+    assert {"proxy", "remove_proxy"} & {*steps(made)}
+    assert made["data"]["proxy_reload"] is expected
+
+
 def test_removal_that_was_cut_off_is_written_again() -> None:
     assert steps(planned(left(OURS), **OK)) == ["proxy", "restart_proxy"]
 
