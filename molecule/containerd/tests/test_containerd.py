@@ -16,6 +16,7 @@ import pytest
 CONFIG = "/etc/containerd/config.toml"
 CRI = "io.containerd.grpc.v1.cri"
 VERSIONS = {"gpu-1": "1.6.20", "gpu-2": "1.7.24"}
+REGISTRIES = ("metal.gpu.site", "--limit=gpu-1", "--tags=registries")
 
 # The image sets NVIDIA_VISIBLE_DEVICES=all, as every CUDA image does. The pod requests no GPU.
 UNASKED = """
@@ -171,3 +172,40 @@ def test_file_that_another_tool_writes_again(laboratory, node):
     assert "Register the NVIDIA runtime" in run.output
     assert f"; something else has changed {CONFIG} since this role wrote it" in run.words
     assert host.file(CONFIG).content_string == ours
+
+
+@pytest.fixture
+def strict(laboratory: Any) -> Iterator[str]:
+    """containerd of gpu-1 does not start while its file names the folders of registries."""
+    test, said = f"! grep -q config_path {CONFIG}", "site policy: no mirrors"
+    laboratory.lab("fault", "gpu-1", "refuse-start", "containerd", test, said)
+    yield said
+    laboratory.lab("fault", "gpu-1", "permit-start", "containerd")
+    laboratory.host("gpu-1").check_output("rmdir /etc/systemd/system/containerd.service.d")
+    # The other tests need the registries.
+    assert laboratory.playbook(*REGISTRIES).returncode == 0
+    assert "config_path" in laboratory.host("gpu-1").file(CONFIG).content_string
+
+
+def test_first_registries_with_which_containerd_does_not_come_back(laboratory, strict, tmp_path):
+    """Later ones need no restart, so gpu-1 loses its registries before."""
+    host = laboratory.host("gpu-1")
+
+    def clear(group: Any) -> None:
+        group["hosts"]["gpu-1"]["registries_hosts"] = []
+
+    none = laboratory.inventory_with(tmp_path / "inventory.yml", clear)
+    assert laboratory.playbook(*REGISTRIES, inventory=none).returncode == 0
+    before = host.file(CONFIG).content_string
+    assert "config_path" not in before
+    (pod,) = laboratory.objects("pod", "admin")["status"]["containerStatuses"]
+    run = laboratory.playbook(*REGISTRIES, "-vvvv")
+    assert run.returncode != 0
+    assert f"{CONFIG}, and runs with its former configuration: {strict}" in run.words
+    assert "ENGINE_NOT_BACK gpu-1: containerd did not" in run.words
+    assert laboratory.facts["registry"]["password"] not in run.output
+    assert host.file(CONFIG).content_string == before
+    assert host.check_output("systemctl is-active containerd") == "active"
+    laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-1", "--timeout=60s")
+    (after,) = laboratory.objects("pod", "admin")["status"]["containerStatuses"]
+    assert (after["containerID"], after["restartCount"]) == (pod["containerID"], 0)

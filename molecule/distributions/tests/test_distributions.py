@@ -8,6 +8,7 @@ Tests share the nodes, and come in the order of this file. test_teardown.py come
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from distribution_nodes import K3S, runtimes
 OPERATIONS_ALLOWED = 1
 ROLE = "metal.gpu.nvidia_container_runtime"
 DROP_IN = "99-metal-gpu.toml"
+K3S_DROP_IN = f"{K3S}/config-v3.toml.d/{DROP_IN}"
 K0S_DROP_IN = f"/etc/k0s/containerd.d/{DROP_IN}"
 POD = """
 apiVersion: v1
@@ -25,6 +27,7 @@ spec:
   restartPolicy: Never
   nodeSelector: {kubernetes.io/hostname: NODE}
   terminationGracePeriodSeconds: 0
+  tolerations: [{operator: Exists, effect: NoExecute}] # its node is away for minutes
   containers:
     - name: cuda
       image: nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04
@@ -52,7 +55,7 @@ def test_k3s_found_the_toolkit_by_itself(laboratory):
     host = laboratory.host("gpu-1")
     generated = host.file(f"{K3S}/config.toml").content_string
     assert "/usr/bin/nvidia-container-runtime" in generated
-    assert not host.file(f"{K3S}/config-v3.toml.d/{DROP_IN}").exists
+    assert not host.file(K3S_DROP_IN).exists
 
 
 def test_k0s_reads_the_drop_in(laboratory):
@@ -100,7 +103,7 @@ def test_restart_without_permission_is_refused_before_a_change(laboratory, tmp_p
     )
     assert run.returncode != 0
     assert "DISTRIBUTION_RESTART gpu-1: k3s-agent.service needs a restart" in run.output
-    assert not host.file(f"{K3S}/config-v3.toml.d/{DROP_IN}").exists
+    assert not host.file(K3S_DROP_IN).exists
 
 
 @pytest.mark.parametrize("wish", [True, False])
@@ -127,27 +130,91 @@ def test_a_drop_in_with_which_k0s_does_not_start_again(laboratory, tmp_path):
 
 REGISTRIES = "/etc/rancher/k3s/registries.yaml"
 FAULT = "/etc/systemd/system/k3s-agent.service.d/fault.conf"
+K0S_CHECK = "/var/lib/k0s/bin/check"  # of the stand-in, before it starts containerd
+SAID = "site policy: not with this"
 
 
-def test_k3s_that_does_not_start_with_the_mirrors_gets_its_former_file(laboratory, tmp_path):
+def container(laboratory: Any, node: str) -> tuple[str, int]:
+    """Return the container of the pod with a GPU, and how often it was started again."""
+    (status,) = laboratory.objects("pod", f"cuda-{node}")["status"]["containerStatuses"]
+    return status["containerID"], status["restartCount"]
+
+
+@pytest.fixture
+def refuse(laboratory: Any) -> Iterator[Callable[[str], None]]:
+    """Return a function that keeps k3s from starting while a test succeeds."""
+    host, folder = laboratory.host("gpu-1"), FAULT.rpartition("/")[0]
+
+    def write(test: str) -> None:
+        command = f"ExecStartPre=/bin/sh -c 'if {test}; then echo {SAID}; exit 1; fi'"
+        # So seldom that systemd does not give up before the role has restored the file.
+        text = f"[Service]\nRestartSec=5s\n{command}\n"
+        host.check_output(f"mkdir {folder}; printf %s > {FAULT}; systemctl daemon-reload", text)
+
+    yield write
+    host.check_output(f"rm -r {folder}; systemctl daemon-reload")
+
+
+def test_k3s_that_does_not_start_with_the_runtime_gets_its_former_files(
+    laboratory, tmp_path, refuse
+):
+    host = laboratory.host("gpu-1")
+    before = runtimes(laboratory, "gpu-1"), container(laboratory, "gpu-1")
+    refuse(f"test -e {K3S_DROP_IN}")
+    run = role(laboratory, tmp_path, "gpu-1", "-e", "nvidia_container_runtime_default=true")
+    assert run.returncode != 0
+    assert "ENGINE_NOT_BACK gpu-1: k3s-agent.service did not" in run.words
+    assert f"{K3S_DROP_IN}, and runs with its former configuration: {SAID}" in run.words
+    assert not host.file(K3S_DROP_IN).exists
+    assert host.check_output("systemctl is-active k3s-agent") == "active"
+    laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-1", "--timeout=60s")
+    assert (runtimes(laboratory, "gpu-1"), container(laboratory, "gpu-1")) == before
+
+
+def test_k3s_that_does_not_start_with_the_mirrors_gets_its_former_file(
+    laboratory, tmp_path, refuse
+):
     def add(group: Any) -> None:
         hosts = group["hosts"]["gpu-1"]["registries_hosts"]
         hosts.append({**hosts[0], "host": "fault.example"})
 
     host = laboratory.host("gpu-1")
     before = host.check_output(f"sha256sum {REGISTRIES}")
-    command = f"ExecStartPre=/bin/sh -c '! grep --quiet fault.example {REGISTRIES}'"
-    host.check_output(f"mkdir {FAULT.rpartition('/')[0]}")
-    host.check_output(f"printf %s > {FAULT}; systemctl daemon-reload", f"[Service]\n{command}\n")
+    refuse(f"grep --quiet fault.example {REGISTRIES}")
     run = laboratory.playbook(
         *("metal.gpu.site", "--tags=registries", "--limit=gpu-1,localhost"),
         inventory=laboratory.inventory_with(tmp_path / "inventory.yml", add),
     )
-    host.check_output(f"rm -r {FAULT.rpartition('/')[0]}; systemctl daemon-reload")
     assert run.returncode != 0
     assert "ENGINE_NOT_BACK gpu-1: " in run.words
+    assert f"{REGISTRIES}, and runs with its former configuration: {SAID}" in run.words
     assert host.check_output(f"sha256sum {REGISTRIES}") == before
     laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-1", "--timeout=60s")
+
+
+@pytest.fixture
+def strict(laboratory: Any) -> Iterator[None]:
+    """The containerd of k0s does not start with another default runtime."""
+    host, test = laboratory.host("gpu-2"), f"grep --quiet default_runtime_name {K0S_DROP_IN}"
+    text = f"#!/bin/sh\nif {test}; then echo {SAID}; exit 1; fi\n"
+    host.check_output(f"printf %s > {K0S_CHECK}; chmod 755 {K0S_CHECK}", text)
+    yield
+    host.check_output(f"rm {K0S_CHECK}")
+
+
+def test_k0s_whose_containerd_does_not_start_gets_its_former_drop_in(laboratory, tmp_path, strict):
+    """k0s restarts it by itself, so the role waits for two minutes before it restores the file."""
+    host = laboratory.host("gpu-2")
+    drop_in = host.file(K0S_DROP_IN).content_string
+    before = runtimes(laboratory, "gpu-2"), container(laboratory, "gpu-2")
+    run = role(laboratory, tmp_path, "gpu-2", "-e", "nvidia_container_runtime_default=true")
+    assert run.returncode != 0
+    assert "ENGINE_NOT_BACK gpu-2: k0sworker.service did not" in run.words
+    assert f"{K0S_DROP_IN}, and runs with its former configuration: {SAID}" in run.words
+    assert host.file(K0S_DROP_IN).content_string == drop_in
+    assert host.check_output("systemctl is-active k0sworker") == "active"
+    laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-2", "--timeout=60s")
+    assert (runtimes(laboratory, "gpu-2"), container(laboratory, "gpu-2")) == before
 
 
 def test_a_stopped_distribution_is_named_and_not_started(laboratory, tmp_path):

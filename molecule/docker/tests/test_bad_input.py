@@ -14,6 +14,8 @@ from scenes import ADMINS_SERVICE
 
 CONFIG = "/etc/docker/daemon.json"
 HOOK = "/usr/bin/nvidia-container-runtime-hook"
+RELOAD = "/etc/systemd/system/docker.service.d/40-reload.conf"
+ADMINS_STATE = f"docker inspect --format '{{{{.Id}}}} {{{{.State.StartedAt}}}}' {ADMINS_SERVICE}"
 
 
 def state(laboratory: Any) -> list[str]:
@@ -22,7 +24,7 @@ def state(laboratory: Any) -> list[str]:
         "find /etc -xdev -type f -exec sha256sum {} + | sort | sha256sum",
         r"find /usr -xdev -type f -printf '%p %s %T@\n' | sort | sha256sum",
         "dpkg-query -W | sha256sum",
-        f"docker inspect --format '{{{{.Id}}}} {{{{.State.StartedAt}}}}' {ADMINS_SERVICE}",
+        ADMINS_STATE,
         "docker info --format '{{len .Runtimes}} {{.DefaultRuntime}} {{.ContainersRunning}}'",
     )
     host = laboratory.host("gpu-1")
@@ -111,3 +113,40 @@ def test_docker_that_does_not_come_back(laboratory, refused_start):
     assert f"ENGINE_NOT_BACK gpu-1: Docker did not accept the change in {CONFIG}" in words
     assert f"runs with its former configuration: {refused_start}" in words
     assert state(laboratory) == before
+
+
+@pytest.fixture
+def refused_mirror(laboratory: Any) -> Iterator[str]:
+    """Docker on gpu-1 ends at a reload, and does not start with the mirror at this port."""
+    host, policy = laboratory.host("gpu-1"), "site policy: one mirror is enough"
+    laboratory.lab("fault", "gpu-1", "refuse-start", "docker", f"! grep -q :443 {CONFIG}", policy)
+    drop_in = "[Service]\nExecReload=\nExecReload=/bin/kill -s TERM $MAINPID\n"
+    host.check_output(f"printf %s > {RELOAD}; systemctl daemon-reload", drop_in)
+    yield policy
+    host.check_output("rm %s", RELOAD)
+    laboratory.lab("fault", "gpu-1", "permit-start", "docker")
+
+
+def test_mirror_with_which_docker_does_not_come_back(laboratory, refused_mirror, tmp_path):
+    """Docker applies mirrors by a reload. It is the same registry, with its port."""
+    host, registry = laboratory.host("gpu-1"), laboratory.facts["registry"]
+    command = ("metal.gpu.site", "--limit=gpu-1", "--tags=registries", "-vvvv")
+
+    def add(group: Any) -> None:
+        items = group["hosts"]["gpu-1"]["registries_hosts"]
+        (hub,) = (item for item in items if item["host"] == "docker.io")
+        hub["mirrors"].append({"url": f"{registry['url']}:443", "ca": registry["ca"]})
+
+    before = host.file(CONFIG).content_string, host.check_output(ADMINS_STATE)
+    inventory = laboratory.inventory_with(tmp_path / "inventory.yml", add)
+    run = laboratory.playbook(*command, inventory=inventory)
+    assert run.returncode != 0
+    assert f"ENGINE_NOT_BACK gpu-1: Docker did not accept the change in {CONFIG}" in run.words
+    assert f"runs with its former configuration: {refused_mirror}" in run.words
+    assert registry["password"] not in run.output
+    assert (host.file(CONFIG).content_string, host.check_output(ADMINS_STATE)) == before
+    assert host.check_output("systemctl is-active docker") == "active"
+    mirrors = host.check_output("docker info --format '{{json .RegistryConfig.Mirrors}}'")
+    assert mirrors == f'["https://mirror.example.org/","{registry["url"]}/"]'
+    assert laboratory.playbook(*command).returncode == 0
+    laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-1", "--timeout=60s")

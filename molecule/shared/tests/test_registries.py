@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Pods pull with a login that nobody sees, and a registry that cannot be used changes nothing."""
+"""Pods pull with a login that nobody sees, and a registry that cannot be used changes nothing.
+
+Nobody sees the key of a client certificate either.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-LOGIN = ("ca", "username", "password")
+TRUST = ("ca", "client_certificate", "client_key", "username", "password")
 OPTIONS = ("--diff", "-vvvv")
 # Where engines, the kubelet and the role have settings.
 SETTINGS = (
@@ -24,6 +27,11 @@ until [ -e stop ]; do
   grep --files-with-matches --fixed-strings --file=words /proc/[0-9]*/cmdline >> found 2> /dev/null
 done
 """
+# Lists the files in which the role could have left the key, with their mode and their user.
+KEYS = (
+    f"grep --recursive --files-with-matches --fixed-strings --file=/run/watch/key {SETTINGS}"
+    " 2> /dev/null | xargs --no-run-if-empty stat --format='%a %U %n'"
+)
 HARMLESS = "metal-lab-harmless-word"
 # Prints the number of a process that has the harmless word, and ends once somebody is found. It
 # starts no other process, which would have the same command line for a moment.
@@ -34,13 +42,18 @@ wait
 """
 
 
+def key(laboratory: Any) -> str:
+    """Return a line of the key. The first one begins as with all keys of this kind."""
+    return str(laboratory.facts["registry"]["client_key"].splitlines()[2])
+
+
 def words(laboratory: Any) -> list[str]:
-    """Return what is in each form of the login: as text, in JSON, and as base64."""
+    """Return what is in each form of the login: as text, in JSON, and as base64; and of the key."""
     registry = laboratory.facts["registry"]
     start = registry["password"].partition(" ")[0]  # the rest has characters that JSON escapes
     login = f"{registry['username']}:{start}".encode()
     # Base64 of the first bytes does not depend on the rest, as long as three make a group.
-    return [start, base64.b64encode(login[: len(login) // 3 * 3]).decode()]
+    return [start, base64.b64encode(login[: len(login) // 3 * 3]).decode(), key(laboratory)]
 
 
 def one_more(laboratory: Any, path: Path) -> Path:
@@ -51,7 +64,7 @@ def one_more(laboratory: Any, path: Path) -> Path:
     """
     registry = laboratory.facts["registry"]
     address = f"{registry['address']}:443"
-    trust = {key: registry[key] for key in LOGIN}
+    trust = {name: registry[name] for name in TRUST}
     of_k0s = {"host": "k0s.example", "mirrors": [{"url": f"https://{address}", **trust}]}
 
     def add(group: Any) -> None:
@@ -87,17 +100,29 @@ def test_node_pulled_with_the_login(laboratory, playbook, node):
     assert laboratory.pulled(node, playbook.image)
 
 
+def with_key(laboratory: Any, node: str) -> list[str]:
+    return list(laboratory.host(node).check_output(KEYS).splitlines())
+
+
+class Watched(NamedTuple):
+    """What happened while each node was watched."""
+
+    runs: dict[str, Any]  # by their purpose
+    keys: dict[str, list[str]]  # the files with the key on each node, after the run that writes it
+
+
 @pytest.fixture(scope="module")
-def watched(laboratory: Any, playbook: Playbook, more: Path) -> Iterator[dict[str, str]]:
-    """Return the output of runs that write and remove a login, by their purpose.
+def watched(laboratory: Any, playbook: Playbook, more: Path) -> Iterator[Watched]:
+    """Return runs that write and remove a login and a key.
 
     Meanwhile, a process on each node looks at the command lines of all others.
     """
     for node in laboratory.addresses:
         host = laboratory.host(node)
         host.check_output("mkdir /run/watch")
-        login = words(laboratory)
-        for name, looked_for in {"login": login, "words": [*login, HARMLESS]}.items():
+        secret = words(laboratory)
+        files = {"secret": secret, "key": [key(laboratory)], "words": [*secret, HARMLESS]}
+        for name, looked_for in files.items():
             # The journal has the commands of sudo, so the words are not in them.
             text = base64.b64encode("\n".join(looked_for).encode()).decode()
             path = f"/run/watch/{name}"
@@ -107,23 +132,24 @@ def watched(laboratory: Any, playbook: Playbook, more: Path) -> Iterator[dict[st
     runs = {
         "check": laboratory.playbook(*command, "--check", inventory=more),
         "write": laboratory.playbook(*command, inventory=more),
-        "remove": laboratory.playbook(*command),
     }
-    yield runs
+    keys = {node: with_key(laboratory, node) for node in laboratory.addresses}
+    runs["remove"] = laboratory.playbook(*command)
+    yield Watched(runs, keys)
     for node in laboratory.addresses:
         laboratory.host(node).check_output("systemctl reset-failed watch; rm -r /run/watch")
 
 
-def test_login_is_in_no_output(laboratory, watched):
-    for purpose, run in watched.items():
+def test_secrets_are_in_no_output(laboratory, watched):
+    for purpose, run in watched.runs.items():
         assert run.returncode == 0, purpose
         for word in words(laboratory):
             assert word not in run.output, purpose
     for purpose in ("check", "write", "remove"):
-        assert {*watched[purpose].unchanged}.isdisjoint(laboratory.addresses)
+        assert {*watched.runs[purpose].unchanged}.isdisjoint(laboratory.addresses)
 
 
-def test_login_is_in_no_process_list(laboratory, watched, node):
+def test_secrets_are_in_no_process_list(laboratory, watched, node):
     host = laboratory.host(node)
     harmless = host.check_output(SHOW)
     host.check_output("touch /run/watch/stop")
@@ -131,8 +157,14 @@ def test_login_is_in_no_process_list(laboratory, watched, node):
     assert found == {f"/proc/{harmless}/cmdline"}  # else nobody has looked
 
 
-def test_only_root_can_read_the_login(laboratory, watched, node):
-    grep = "grep --files-with-matches --fixed-strings --file=/run/watch/login"
+def test_key_was_in_one_file_of_root_which_is_gone(laboratory, watched, node):
+    (file,) = watched.keys[node]
+    assert file.startswith("600 root ")
+    assert with_key(laboratory, node) == []
+
+
+def test_only_root_can_read_the_secrets(laboratory, watched, node):
+    grep = "grep --files-with-matches --fixed-strings --file=/run/watch/secret"
     places = "/ /run /tmp /var/lib/kubelet"  # each is a file system
     # Programs of packages take long to search.
     files = f"find {places} -xdev -path /usr -prune -o -type f -print0"

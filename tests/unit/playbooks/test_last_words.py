@@ -70,6 +70,7 @@ class Engine(NamedTuple):
 NODE = {"engines": {"containerd": {"path": None}, "docker": {"client_path": None}}}
 STEPS = {"steps": [{"slug": "restart_distribution"}]}
 RESTARTED = {"unit": "k3s-gpu.service", "socket": "@SOCKET@", "health_url": None}
+NO_SOCKET = {"nvidia_container_runtime_socket": {"stat": {"exists": False}}}
 ENGINES = [
     Engine(
         "containerd",
@@ -94,7 +95,15 @@ ENGINES = [
         "k3s-gpu.service",
         "k3s-gpu.service",
         "its PATH",
-        {"nvidia_container_runtime_socket": {"stat": {"exists": False}}},
+        NO_SOCKET,
+    ),
+    Engine(
+        "registries",
+        "distribution.yml",
+        "k3s-gpu.service",
+        "k3s-gpu.service",
+        "its registries",
+        NO_SOCKET,
     ),
 ]
 
@@ -107,7 +116,7 @@ def restart(folder: Path, engine: Engine) -> Run:
     return carry_out(folder, engine.role, engine.tasks, {"gpu-1": facts})
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=lambda one: one.unit)
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda one: one.role)
 def test_engine_that_does_not_start_with_its_former_configuration_either(tmp_path, engine):
     found = restart(tmp_path, engine)
     assert found.code != 0
@@ -115,7 +124,7 @@ def test_engine_that_does_not_start_with_its_former_configuration_either(tmp_pat
     assert "containerd: failed to load TOML" in found.words
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=lambda one: one.unit)
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda one: one.role)
 def test_engine_that_starts_only_with_its_former_configuration(tmp_path, engine):
     """The second start succeeds. It creates the socket of a distribution's containerd anew."""
     (tmp_path / "starts-again").touch()
@@ -127,14 +136,22 @@ def test_engine_that_starts_only_with_its_former_configuration(tmp_path, engine)
     assert "ENGINE_DOWN" not in found.words
 
 
-@pytest.mark.parametrize(("engine", "step"), [("containerd", "restart"), ("crio", "restart_crio")])
-def test_engine_that_does_not_start_after_a_removal(tmp_path, engine, step):
+@pytest.mark.parametrize("role", ["nvidia_container_runtime", "registries"])
+@pytest.mark.parametrize(
+    ("engine", "step"),
+    [
+        ("containerd", "restart"),
+        ("crio", "restart_crio"),
+        ("k3s-gpu.service", "restart_distribution"),
+    ],
+)
+def test_engine_that_does_not_start_after_a_removal(tmp_path, role, engine, step):
     """The restored file has no history any more, so there is nothing to take back."""
-    lists = ("containerd_edits", "docker_edits", "crio_edits", "files")
+    lists = ("containerd_edits", "docker_edits", "crio_edits", "files", "restore", "gone", "empty")
     data = {"distribution": RESTARTED, "rule": {}, "cdi_drop_in": {}, **{one: [] for one in lists}}
     plan = {"steps": [{"slug": step}], "data": data}
-    facts = {"metal_gpu": {"node": NODE, "plans": {"nvidia_container_runtime": plan}}}
-    found = carry_out(tmp_path, "nvidia_container_runtime", "absent.yml", {"gpu-1": facts})
+    facts = {"metal_gpu": {"node": NODE, "plans": {role: plan}}}
+    found = carry_out(tmp_path, role, "absent.yml", {"gpu-1": facts})
     assert found.code != 0
     assert f"ENGINE_DOWN gpu-1: {engine} does not start" in found.words
     assert "containerd: failed to load TOML" in found.words

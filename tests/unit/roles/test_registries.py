@@ -33,6 +33,8 @@ from .test_tasks import ROOT
 
 CA = make("Private CA")
 SERVER = make("registry", CA)
+CLIENT = make("node", CA)
+TRUST = {"ca": CA.pem, "client_certificate": CLIENT.pem, "client_key": CLIENT.key_pem}
 LOGIN = {"username": "me", "password": "hunter2"}
 BASIC = "bWU6aHVudGVyMg=="
 DAEMON_JSON = {"engines": {"docker": {"config": {"path": "/nowhere/daemon.json"}}}}
@@ -111,15 +113,17 @@ def test_everybody_can_read_certificates_and_root_the_key() -> None:
 
 @pytest.mark.parametrize("engine", NODES)
 def test_secrets_are_used_and_not_printed(tmp_path: Path, engine: str) -> None:
-    with serve(tmp_path, Kind(login=True), SERVER) as url:
-        of_mirror = {"url": url, "ca": CA.pem, **({} if engine == "docker" else LOGIN)}
-        of_itself = {"host": url.removeprefix("https://"), "ca": CA.pem, **LOGIN}
+    with serve(tmp_path, Kind(login=True, client_ca=CA), SERVER) as url:
+        of_mirror = {"url": url, **TRUST, **({} if engine == "docker" else LOGIN)}
+        of_itself = {"host": url.removeprefix("https://"), **TRUST, **LOGIN}
         hosts: list[Mapping[str, Any]] = [{"host": "docker.io", "mirrors": [of_mirror]}]
         code, printed = run(tmp_path, engine, [of_itself] if engine == "docker" else hosts)
     assert code == 0, printed
     assert "Write the logins of registries (" in printed
+    assert "Write the certificates of registries (" in printed
     assert "hunter2" not in printed
     assert BASIC not in printed
+    assert [line for line in CLIENT.key_pem.splitlines() if line in printed] == []
 
 
 def test_password_that_is_encrypted_by_itself(tmp_path: Path) -> None:
