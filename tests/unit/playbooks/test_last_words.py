@@ -136,18 +136,25 @@ def test_engine_that_starts_only_with_its_former_configuration(tmp_path, engine)
     assert "ENGINE_DOWN" not in found.words
 
 
-@pytest.mark.parametrize("role", ["nvidia_container_runtime", "registries"])
 @pytest.mark.parametrize(
-    ("engine", "step"),
+    ("role", "engine", "step"),
     [
-        ("containerd", "restart"),
-        ("crio", "restart_crio"),
-        ("k3s-gpu.service", "restart_distribution"),
+        ("containerd", "containerd", "restart_back"),
+        *(
+            (role, engine, step)
+            for role in ("nvidia_container_runtime", "registries")
+            for engine, step in (
+                ("containerd", "restart"),
+                ("crio", "restart_crio"),
+                ("k3s-gpu.service", "restart_distribution"),
+            )
+        ),
     ],
 )
 def test_engine_that_does_not_start_after_a_removal(tmp_path, role, engine, step):
     """The restored file has no history any more, so there is nothing to take back."""
-    lists = ("containerd_edits", "docker_edits", "crio_edits", "files", "restore", "gone", "empty")
+    edits = ("edits", "containerd_edits", "docker_edits", "crio_edits")
+    lists = (*edits, "files", "restore", "gone", "empty")
     data = {"distribution": RESTARTED, "rule": {}, "cdi_drop_in": {}, **{one: [] for one in lists}}
     plan = {"steps": [{"slug": step}], "data": data}
     facts = {"metal_gpu": {"node": NODE, "plans": {role: plan}}}
