@@ -89,6 +89,8 @@ _FORMS = tuple(
         rf"(?P<before>--[\w-]{{0,60}}{_WORD}"
         r"(?:[ \t]+|\\*[\"'],\s*\\*[\"']|[\"']?[ \t]*\r?\n[ \t]*-[ \t]+[\"']?))"
         r"(?![-=:])[^\s\"'\\]+(?P<after>)",
+        # The user of a .repo file can be a token. Other files have quotes or a colon.
+        r"(?P<before>(?m:^)[ \t+-]*username[ \t]*=[ \t]*)(?![\s\"'])[^\n]+(?P<after>)",
         r"(?P<before>\b(?:machine|login|account)\s+\S+\s+password\s+)\S+(?P<after>)",
         rf"(?P<before>\bbearer[ \t]+){_NO_KEY}"
         r"(?!(?:tokens?|auth\w*|credentials?|schemes?|challenges?|headers?|of)\b)(?![\w-]+=[\"'\\])"

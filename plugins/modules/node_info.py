@@ -2001,8 +2001,9 @@ gpu_node:
         C(entries) are the stanzas of a C(.sources) file or the sections of a C(.repo) file, with
         fields in lower case. C(error) is why the file cannot be read. C(key) is the text of
         C(/etc/pki/rpm-gpg/RPM-GPG-KEY-*) of that name, V(null) if there is none. Only fields about
-        the origin of packages are included. A hash replaces credentials in an address; different
-        credentials have different hashes.
+        the origin of packages are included. A hash replaces credentials in an address, and C(login)
+        is one of the user and the password of a C(.repo) file; different credentials have different
+        hashes.
       type: dict
       sample:
         nvidia-cuda:

@@ -31,6 +31,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
 # The modules that do their work on the controller. The others run without their action plugin.
 _ON_CONTROLLER = ("ansible.builtin.copy", "metal.gpu.node_info")
 _HANDED_ON = ("diff", "warnings", "deprecations")
+# Then the module does not write its options into the node's log.
+_UNLOGGED = {"ansible_no_target_syslog": True}
 
 
 class Stopped(Exception):
@@ -61,7 +63,8 @@ class ModuleRunner(ActionBase):
         if call.module in _ON_CONTROLLER:
             result = self._run_action(call)
         else:
-            result = execute_quietly(self, call.module, call.options, self._variables)
+            variables = self._variables if call.is_logged else {**self._variables, **_UNLOGGED}
+            result = execute_quietly(self, call.module, call.options, variables)
         if call.changes and result.get("changed"):
             self._result["changed"] = True
         self._result["output"] += printed_by(result).splitlines()

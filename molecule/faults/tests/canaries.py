@@ -9,17 +9,13 @@ import base64
 import json
 import secrets
 import shlex
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any, NamedTuple
-from urllib.error import HTTPError
+
+from private_mirror import PORT, READER
 
 NODES = ("gpu-1", "gpu-2", "gpu-3")
-READER = "reader"
-PORT = 8081
 PATTERNS = "/run/canaries"  # on the nodes: a file with everything that is looked for
 _SEEN = "/run/canaries-seen"  # what the processes of a node had
 _SHORTEST = 12  # characters of Base64 that tell a secret
@@ -54,55 +50,6 @@ class Copy(NamedTuple):
 
     mode: int
     owner: str
-
-
-# -------------------------------------------------------------------------------------------------
-# A mirror that wants a password
-
-
-@contextmanager
-def private_mirror(address: str, upstream: str, passwords: Iterable[str]) -> Iterator[set[str]]:
-    """Serve the laboratory's mirror to who has a password; give the addresses that have read."""
-    logins = {
-        f"Basic {base64.b64encode(f'{READER}:{password}'.encode()).decode()}"
-        for password in passwords
-    }
-    readers: set[str] = set()
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.headers.get("Authorization") not in logins:
-                self._answer(401, b"", "WWW-Authenticate", 'Basic realm="mirror"')
-                return
-            try:
-                with opener.open(upstream + self.path) as answer:
-                    content = answer.read()
-            except HTTPError as error:
-                self._answer(error.code, b"")
-                return
-            readers.add(self.client_address[0])
-            self._answer(200, content)
-
-        def _answer(self, code: int, content: bytes, *header: str) -> None:
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(content)))
-            if header:
-                self.send_header(*header)
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_words: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer((address, PORT), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield readers
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 # -------------------------------------------------------------------------------------------------

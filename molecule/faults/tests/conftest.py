@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).parent))
 import canaries
 import installed
 from breaks import CONTAINERD, NODE, SCENARIO
+from private_mirror import PORT, READER, private_mirror
 
 GPU_3 = "--limit=gpu-3"
 ROLES = ("nvidia_driver", "nvidia_container_runtime")
@@ -87,7 +88,7 @@ def story(laboratory: Any, tmp_path_factory: pytest.TempPathFactory) -> Story:
     before = {node: canaries.copies(laboratory, node) for node in canaries.NODES}
     runs: dict[str, installed.Run] = {}
     with (
-        canaries.private_mirror(gateway, mirror, passwords) as readers,
+        private_mirror(gateway, mirror, passwords) as readers,
         canaries.watched_processes(laboratory, canaries.NODES) as programs,
         ThreadPoolExecutor() as pool,
     ):
@@ -115,7 +116,7 @@ def story(laboratory: Any, tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 def _inventory(laboratory: Any, path: Path, planted: dict[str, str], kubeconfig: str) -> Path:
     """Write the inventory of an admin whose mirror wants a password, and who uses a token."""
-    login = f"{canaries.READER}:{planted['mirror']}@"
+    login = f"{READER}:{planted['mirror']}@"
 
     def edit(group: Any) -> None:
         group["vars"] |= {
@@ -138,8 +139,8 @@ def _inventory(laboratory: Any, path: Path, planted: dict[str, str], kubeconfig:
 
 def _refused_inventory(laboratory: Any, path: Path, planted: dict[str, str]) -> Path:
     """Write one with passwords that are wrong, and with a mirror that is away."""
-    wrong = f"{canaries.READER}:{planted['refused_mirror']}@"
-    silent = f"{canaries.READER}:{planted['silent_mirror']}@"
+    wrong = f"{READER}:{planted['refused_mirror']}@"
+    silent = f"{READER}:{planted['silent_mirror']}@"
 
     def edit(group: Any) -> None:
         role = "nvidia_container_runtime"
@@ -152,7 +153,7 @@ def _refused_inventory(laboratory: Any, path: Path, planted: dict[str, str]) -> 
     return Path(laboratory.inventory_with(path, edit))
 
 
-def _moved(laboratory: Any, url: str, login: str, port: int = canaries.PORT) -> str:
+def _moved(laboratory: Any, url: str, login: str, port: int = PORT) -> str:
     """Return an address of the laboratory's mirror, as one of the mirror that wants a password."""
     facts = laboratory.facts
     return url.replace(facts["mirror"]["url"], f"http://{login}{facts['gateway']}:{port}")

@@ -126,7 +126,7 @@ def _repository(request: Request) -> Steps:
     settings = only_source(FILES[DEBIAN].format(repository["name"]))
     return Steps(
         work=(
-            Call("ansible.builtin.deb822_repository", options, explains=False),
+            Call("ansible.builtin.deb822_repository", options, explains=False, is_logged=False),
             command(*TIME_LIMIT, str(UPDATE_S), "apt-get", "-q", "update", *settings),
         ),
         undo=_no_repository(request).work if repository["new"] else (),

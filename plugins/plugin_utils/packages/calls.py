@@ -32,6 +32,8 @@ class Call(NamedTuple):
     finding: str = ""
     # What a failure says if there is nothing left to do.
     enough: str = ""
+    # Whether the node's log may have the options. Ansible finds only some credentials in them.
+    is_logged: bool = True
 
 
 class Steps(NamedTuple):
@@ -78,6 +80,13 @@ def repository_mode(url: str) -> str:
     Package managers of other users skip it with a warning.
     """
     return "0600" if _HAS_PASSWORD.search(url) else "0644"
+
+
+def private(path: str) -> Call:
+    """Make a file that only root can read, before a module writes a password into it."""
+    times = dict.fromkeys(("access_time", "modification_time"), "preserve")
+    options = {"path": path, "state": "touch", "mode": "0600", **times}
+    return Call("ansible.builtin.file", options, explains=False, changes=False)
 
 
 def note(request: Request, **what: Any) -> Call:

@@ -26,11 +26,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     file,
     file_path,
     forget,
+    private,
     record,
     repository_mode,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.login import of_address
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal import before_removals
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import MANAGED
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import FILES, MANAGED
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
     METADATA,
     PACKAGES,
@@ -120,13 +122,14 @@ def _remove(request: Request) -> Steps:
 
 def _repository(request: Request) -> Steps:
     repository = request.repository
-    key_file = repository["key_file"]
+    path, key_file = FILES[REDHAT].format(repository["name"]), repository["key_file"]
     # dnf reads the pinned key from the node, so a later change at the key's URL has no effect.
     key = {"content": request.key, "dest": key_file, "mode": "0644"}
+    address = of_address(repository["url"])
     options = {
         "name": repository["name"],
         "description": f"{repository['name']}{MANAGED}",
-        "baseurl": repository["url"],
+        **address,
         "gpgcheck": repository["signs"] == PACKAGES,
         "repo_gpgcheck": repository["signs"] == METADATA,
         "gpgkey": f"file://{key_file}",
@@ -135,7 +138,9 @@ def _repository(request: Request) -> Steps:
     return Steps(
         work=(
             Call("ansible.builtin.copy", key, explains=False),
-            Call("ansible.builtin.yum_repository", options, explains=False),
+            # The module sets the mode only after it has written the file.
+            *((private(path),) if "username" in address else ()),
+            Call("ansible.builtin.yum_repository", options, explains=False, is_logged=False),
             # With the signature of the metadata. The installation uses what is read here.
             _dnf(f"--repo={repository['name']}", "makecache"),
         ),

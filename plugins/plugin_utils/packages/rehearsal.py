@@ -260,4 +260,5 @@ def _call(request: Request, wanted: Question) -> Call:
         "metal.gpu.packages",
         {"operation": request.options["operation"], "_rehearse": wanted},
         changes=False,
+        is_logged=False,
     )

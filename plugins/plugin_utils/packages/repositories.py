@@ -8,7 +8,6 @@ No function does I/O.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from urllib.parse import urljoin, urlsplit
@@ -22,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources im
     without_credentials,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import login
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.pinned_key import (
     KeyRefused,
     pinned_key,
@@ -53,13 +53,13 @@ KEY_FILE = "/etc/pki/rpm-gpg/RPM-GPG-KEY-{}"
 MANAGED = ", managed by Ansible"  # the role appends it to the name of a .repo file's section
 
 _ADDRESSES = ("uris", "baseurl")
-# The fields of a file that are compared, and so observed. Others, such as password, are not.
+# The fields of a file that are compared, and so observed. Others, such as proxy, are not.
 _CARRIED = (
     *("x-repolib-name", "types", *_ADDRESSES, "suites", "components", "enabled", "signed-by"),
     *("section", "name", "gpgcheck", "repo_gpgcheck", "gpgkey", *UNSIGNED_OPTIONS),
 )
-_CREDENTIALS = re.compile(r"://(?P<credentials>[^\s/?#]*)@(?P<host>[^\s/?#@]*)")
-_ROUNDS = 20_000
+# What an observation has instead of the user and the password of a .repo file: a seal of both.
+_LOGIN = "login"
 _ESCAPE = 'write special characters of the user and the password as "%" and their code, # as %23'
 
 
@@ -129,27 +129,12 @@ class ObservedRepository(NamedTuple):
 
 def _without_secrets(entry: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in entry.items() if name in _CARRIED}
-    return {
-        name: " ".join(map(sealed, value.split())) if name in _ADDRESSES else value
+    shown = {
+        name: " ".join(map(login.sealed, value.split())) if name in _ADDRESSES else value
         for name, value in kept.items()
     }
-
-
-def sealed(url: str) -> str:
-    """Return an address with a seal instead of its credentials.
-
-    A mirror's password may change, so the comparison of addresses must include it. But an
-    observation must not show it. The seal is a slow hash. Equal credentials of one host have equal
-    seals.
-    """
-
-    def seal(match: re.Match[str]) -> str:
-        host = match["host"].encode()
-        digest = hashlib.pbkdf2_hmac("sha256", match["credentials"].encode(), host, _ROUNDS)
-        return f"://sealed-{digest.hex()[:16]}@{match['host']}"
-
-    found = _CREDENTIALS.sub(seal, url)
-    return found if found != url else redact(url)
+    seal = login.sealed_options(entry)
+    return {**shown, _LOGIN: seal} if seal else shown
 
 
 def url_problem(url: str) -> str | None:
@@ -234,13 +219,20 @@ def repository_reason(node: Node, desired: Repository, now: datetime) -> str | N
     if found is None or found["path"] != path:
         return f"{path} does not exist"
     have: Mapping[str, str] = next(iter(found["entries"]), {})
-    for field, value in fields(desired, for_rpm).items():
+    wanted = fields(desired, for_rpm)
+    if for_rpm and without_credentials(have.get("baseurl", "")) != have.get("baseurl", ""):
+        return f"{path} has a login in baseurl, and dnf writes that into a log"
+    for field, value in wanted.items():
+        if field in login.OPTIONS:
+            continue
         default = value if field.lower() == "enabled" else ""
-        written, expected = have.get(field.lower(), default).strip(), sealed(value.strip())
+        written, expected = have.get(field.lower(), default).strip(), login.sealed(value.strip())
         if redact(written).rstrip("/") != redact(expected).rstrip("/"):
             return f"{path} has {field} {written or 'empty'}, not {expected}"
         if written.rstrip("/") != expected.rstrip("/"):
             return f"{path} has different credentials in {field}"
+    if for_rpm and have.get(_LOGIN, "") != login.sealed_options(wanted):
+        return f"{path} has different credentials"
     if unsigned := unsigned_fields(have):
         return f"{path} has {unsigned}: apt would accept unsigned packages"
     if desired.signed_by is not None:
@@ -259,7 +251,7 @@ def fields(desired: Repository, for_rpm: bool) -> dict[str, str]:
     """Return the fields of the repository's file in their order, without the key."""
     if for_rpm:
         return {
-            "baseurl": desired.url,
+            **login.of_address(desired.url),
             "enabled": "1",
             "gpgcheck": str(int(desired.signs == PACKAGES)),
             "repo_gpgcheck": str(int(desired.signs == METADATA)),

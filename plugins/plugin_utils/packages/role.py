@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import archive, record
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import archive, login, record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.own_sources import (
     notice_kept,
     notice_unused,
@@ -125,9 +125,14 @@ class RolePackages:
             plan.data["repository"] = {}
             return
         desired = Repository.desired(self._file, variables, source)
-        urls = {f"the repository {desired.name}": desired.url, "its signing key": desired.key}
-        if not any(refuse_url(plan, what, url) for what, url in urls.items()):
-            self._plan_file(plan, node, desired, variables["now"])
+        what = f"the repository {desired.name}"
+        urls = {what: desired.url, "its signing key": desired.key}
+        if any(refuse_url(plan, what, url) for what, url in urls.items()):
+            return
+        if is_redhat(node) and (problem := login.problem(desired.url)):
+            plan.refuse("URL_INVALID", what=what, error=problem)
+            return
+        self._plan_file(plan, node, desired, variables["now"])
 
     def notice_sources(
         self,

@@ -16,11 +16,9 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
-    without_credentials,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.login import of_address
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import METADATA, REDHAT
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.mirror import (
     File,
@@ -207,7 +205,8 @@ def _from_dnf(repositories: Iterable[Repository]) -> Iterator[str]:
         target = _target(one.url)
         file = f'"$sources"/{shlex.quote(name)}.repo'
         yield f"(umask 077; cat > {file}) <<'END'"
-        yield from (f"[{name}]", f"name={name}", *_address_for_dnf(one.url), "END")
+        address = (f"{option}={value}" for option, value in of_address(one.url).items())
+        yield from (f"[{name}]", f"name={name}", *address, "END")
         yield (
             f'dnf reposync --setopt=reposdir="$sources" --repoid={shlex.quote(name)}'
             f" --download-metadata --norepopath --download-path={target} ||"
@@ -217,15 +216,6 @@ def _from_dnf(repositories: Iterable[Repository]) -> Iterator[str]:
             # reposync only fetches it if dnf itself shall check it.
             signature = "repodata/repomd.xml.asc"
             yield from _reading(f"fetch {target}/{signature}", f"{_root(one)}/{signature}")
-
-
-def _address_for_dnf(url: str) -> Iterator[str]:
-    """Yield the options of an address. dnf writes baseurl into a log that all users can read."""
-    parts = urlsplit(url)
-    yield f"baseurl={without_credentials(url)}"
-    if parts.username:
-        yield f"username={unquote(parts.username)}"
-        yield f"password={unquote(parts.password or '')}"
 
 
 def _checks_of_dnf(one: Repository, packages: Iterable[str]) -> Iterator[str]:

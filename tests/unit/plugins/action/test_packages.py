@@ -88,6 +88,7 @@ def act(monkeypatch: pytest.MonkeyPatch) -> Any:
         check: bool = False,
         found: str = "",
         variables: dict[str, Any] | None = None,
+        unlogged: list[str] | None = None,
         **args: Any,
     ) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
         ran: list[tuple[str, Any]] = []
@@ -97,6 +98,8 @@ def act(monkeypatch: pytest.MonkeyPatch) -> Any:
         ) -> dict[str, Any]:
             name = module_name.removeprefix("ansible.builtin.").removeprefix("metal.gpu.")
             ran.append((name, module_args))
+            if unlogged is not None and (task_vars or {}).get("ansible_no_target_syslog"):
+                unlogged.append(name)
             return answer(module_name, module_args)
 
         task = SimpleNamespace(
@@ -180,6 +183,18 @@ def test_index_is_read_at_once_if_the_node_has_none(act: Any, has_index: bool, a
     assert names(ran) == ["packages", "apt", "packages"]
     assert ran[0][1]["_note"]["source"] == "http://mirror.example/docker"
     assert ran[1][1]["cache_valid_time"] == age
+
+
+def test_only_what_has_credentials_is_not_in_the_nodes_log(act: Any) -> None:
+    unlogged: list[str] = []
+    url = "https://me:secret@mirror.example/docker"
+    options = {"operation": "repository", "repository": {**REPOSITORY, "url": url}}
+    _result, ran = act(node=ROCKY, unlogged=unlogged, **options)
+    assert names(ran) == ["copy", "file", "yum_repository", "command"]
+    assert unlogged == ["yum_repository"]
+    install = {"operation": "install", "names": ["x"], "repository": options["repository"]}
+    act(node=ROCKY, check=True, unlogged=unlogged, **install)
+    assert unlogged == ["yum_repository", "packages"]
 
 
 @pytest.mark.parametrize(

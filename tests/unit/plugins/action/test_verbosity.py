@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 
 COLLECTIONS = Path(__file__).parents[4] / ".ansible" / "collections"
+KEYS = Path(__file__).parents[2] / "fixtures" / "keys"
 SECRET = "hunter2-of-the-admin"
 BEFORE = json.dumps({"registry-auth": SECRET}, indent=2) + "\n"
 
@@ -35,7 +37,7 @@ def daemon_json(tmp_path):
 def ansible(tmp_path):
     """Run a module on a node behind ssh, and return all that is printed."""
 
-    def run(module, args, *, command='sh -c "$word"', variables=None):
+    def run(module, args, *options, command='sh -c "$word"', variables=None):
         ssh = tmp_path / "ssh"
         ssh.write_text(f"#!/bin/sh\nfor word; do :; done\n{command}\n")
         ssh.chmod(0o755)
@@ -53,7 +55,7 @@ def ansible(tmp_path):
         result = subprocess.run(
             [
                 *(*command_line, "-e", python, "-e", json.dumps(variables or {})),
-                *("-m", module, "-a", json.dumps(args)),
+                *("-m", module, "-a", json.dumps(args), *options),
             ],
             env={**environment, **settings},
             stdin=subprocess.DEVNULL,
@@ -172,4 +174,53 @@ def test_address_of_a_key_is_shown_without_credentials(operate):
     }
     output = operate(operation="repository", repository=repository)
     assert "REPOSITORY_UNREACHABLE" in output
+    assert not is_shown(SECRET, output)
+
+
+PRINTS_THE_FILE = """\
+#!/bin/sh
+for word; do
+    case $word in
+        list) printf 'Available Packages\\nx.x86_64 1-1 metal-gpu-x\\n' && exit 0 ;;
+        --setopt=reposdir=*) sort "${word#*reposdir=}"/metal-gpu-x.repo >&2 ;;
+    esac
+done
+exit 1
+"""
+
+
+def test_login_of_a_repository_of_dnf_is_not_shown(ansible, tmp_path, monkeypatch):
+    """Neither is the user, who can be a token. Check mode reads the planned repository."""
+    dnf = tmp_path / "bin" / "dnf"
+    dnf.parent.mkdir()
+    dnf.write_text(PRINTS_THE_FILE)
+    dnf.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{dnf.parent}:{os.environ['PATH']}")
+    pins = (KEYS / "fingerprints.txt").read_text()
+    repository = {
+        "name": "metal-gpu-x",
+        "url": f"http://token-{SECRET}:{SECRET}%40@127.0.0.1:9/el9",
+        "suite": "",
+        "components": "",
+        "key": (KEYS / "ed25519.asc").read_text(),
+        "fingerprint": re.search(r"^ed25519 (\w+)", pins, re.M)[1],
+        "signs": "packages",
+        "key_file": "/etc/pki/rpm-gpg/RPM-GPG-KEY-metal-gpu-x",
+        "new": True,
+    }
+    manager = {"interrupted": False, "unfinished": {}, "lock": None}
+    node = {
+        **HERE,
+        "os": {"family": "redhat", "version_id": "9.6"},
+        "kernel": {"release": "5.14.0-570.12.1.el9_6.x86_64"},
+        "package_manager": manager,
+        "package_sources": [],
+    }
+    output = ansible(
+        "metal.gpu.packages",
+        {"operation": "install", "names": ["x"], "repository": repository},
+        "--check",
+        variables={"metal_gpu": {"node": node}, "metal_gpu_lock_timeout": 1},
+    )
+    assert "the package manager failed: username=***" in output
     assert not is_shown(SECRET, output)

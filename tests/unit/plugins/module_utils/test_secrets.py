@@ -92,7 +92,7 @@ HIDDEN_TABLE = [
     pytest.param("    client-key-data: CANARY==", "    client-key-data: ***", id="kubeconfig"),
     pytest.param(
         "[r]\nusername=u\npassword = CANARY CANARY\ngpgcheck=1\n",
-        "[r]\nusername=u\npassword = ***\ngpgcheck=1\n",
+        "[r]\nusername=***\npassword = ***\ngpgcheck=1\n",
         id="ini",
     ),
     pytest.param("#proxy_password=CANARY", "#proxy_password=***", id="commented-out"),
@@ -105,6 +105,11 @@ HIDDEN_TABLE = [
     pytest.param("Proxy-Authorization: Basic CANARY==", "Proxy-Authorization: ***", id="basic"),
     pytest.param(
         'Authorization: Digest username="u", response="CANARY"', "Authorization: ***", id="digest"
+    ),
+    pytest.param(
+        "+password = CANARY x\n+repo_gpgcheck = 0\n+username = CANARY\n",
+        "+password = ***\n+repo_gpgcheck = 0\n+username = ***\n",
+        id="repo-user",
     ),
     pytest.param("machine h login u password CANARY", "machine h login u password ***", id="netrc"),
     pytest.param(

@@ -14,6 +14,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources im
     parse_ini,
     parse_sources,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.login import sealed
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
     ObservedRepository,
     Repository,
@@ -21,7 +22,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories im
     files_with,
     is_ours,
     repository_reason,
-    sealed,
     unsigned_sources,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS, find
