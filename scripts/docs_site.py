@@ -7,11 +7,12 @@ usage: .venv-docs/bin/python scripts/docs_site.py [FOLDER]
 
 MkDocs wants all pages in one folder. So this program copies the documents, with what they link
 to, to the same places in a folder of their own. A link that leads nowhere fails, and so does a page
-that would load something from another host.
+that would load something from another host, and a search that does not find a finding.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -38,6 +39,8 @@ STYLE = """\
 .md-grid { max-width: 76rem; }
 .md-typeset td code { white-space: nowrap; }
 """
+# What a reader looks for who has a finding, and where it is.
+WORD, SECTION = "GPU_FAULTY", "docs/troubleshooting.html#gpu_faulty"
 ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 # What a browser loads with a page, other than a link that the reader follows.
 FOREIGN = re.compile(
@@ -176,8 +179,20 @@ def foreign(site: Path) -> Iterator[str]:
             yield f"{path.relative_to(site)}: {found}"
 
 
+def unsearched(site: Path) -> Iterator[str]:
+    """Yield why a reader who searches for a finding does not get to its section."""
+    name = "search/search_index.json"
+    index = site / name
+    if not index.exists():
+        yield f"{name} is missing"
+        return
+    sections = json.loads(index.read_text(encoding="utf-8"))["docs"]
+    if not any(one["location"] == SECTION and WORD in one["title"] for one in sections):
+        yield f"{name} has no {WORD} of {SECTION}"
+
+
 def main() -> int:
-    """Return 1 if a link is broken, or a page needs another host."""
+    """Return 1 if a link is broken, a page needs another host, or the search finds nothing."""
     site = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "site").resolve()
     sections = menu()
     with TemporaryDirectory(prefix="metal-gpu-docs-") as folder:
@@ -194,7 +209,7 @@ def main() -> int:
             sections["More"] = [name for name in others if name not in menued]
             (pages.folder / "site.css").write_text(STYLE)
             build(pages.folder, site, sections)
-            problems = list(foreign(site))
+            problems = [*foreign(site), *unsearched(site)]
     for problem in problems:
         print(f"docs: {problem}", file=sys.stderr)
     if not problems:

@@ -200,6 +200,15 @@ def is_failing(machine: Machine) -> bool:
     return bool(machine["error"] or machine["switches"] or is_faulty)
 
 
+def urgent(machines: Sequence[Machine]) -> list[Machine]:
+    """Return the machines that need somebody, each with those of its GPUs that do."""
+    return [
+        {**machine, "gpus": [*filter(needs_somebody, machine["gpus"])]}
+        for machine in machines
+        if not machine["answered"] or is_failing(machine)
+    ]
+
+
 def codes(machines: Sequence[Machine]) -> list[str]:
     """Return the findings that the readings are, each once, in the order of the machines."""
     found: dict[str | None, None] = {}

@@ -96,8 +96,9 @@ def pip() -> dict[str, str]:
     return {f"PIP_{key.upper().replace('-', '_')}": value for key, value in settings}
 
 
-def uv(folder: Path) -> dict[str, str]:
-    """Return the same settings for uv, which reads none of pip's."""
+@pytest.fixture(scope="module")
+def uv(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the same settings for uv, which reads none of pip's, with one cache for all tests."""
     names = {
         "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
         "PIP_EXTRA_INDEX_URL": "UV_INDEX",
@@ -105,7 +106,24 @@ def uv(folder: Path) -> dict[str, str]:
         "PIP_CERT": "SSL_CERT_FILE",
     }
     known = {names[key]: value for key, value in pip().items() if key in names}
-    return {"UV_CACHE_DIR": str(folder / "cache"), "UV_PYTHON": sys.executable, **known}
+    cache = tmp_path_factory.mktemp("uv")
+    return {"UV_CACHE_DIR": str(cache), "UV_PYTHON": sys.executable, **known}
+
+
+def pythons() -> dict[str, str]:
+    """Return the supported Pythons of this machine, as scripts/bootstrap finds them."""
+    search = """
+        eval "$(sed -n '/^find_python() {/,/^}/p' scripts/bootstrap)"
+        find_python "$0"
+    """
+    found = {
+        f"3.{minor}": subprocess.run(
+            ["bash", "-c", search, str(minor)], cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout.strip()
+        for minor in range(11, 15)
+    }
+    found[f"3.{sys.version_info.minor}"] = sys.executable
+    return {version: path for version, path in found.items() if path}
 
 
 @pytest.fixture(scope="module")
@@ -161,16 +179,24 @@ def test_requirements_are_compatible(alone: Path, tmp_path: Path) -> None:
     run([alone / "pip", "check"], tmp_path)
 
 
-def test_oldest_requirements(tmp_path: Path) -> None:
+def test_oldest_requirements(tmp_path: Path, uv: Mapping[str, str]) -> None:
     """The package works with the oldest versions that pyproject.toml allows."""
-    home = tmp_path / "venv"
-    run([sys.executable, "-m", "venv", home], tmp_path)
-    command: list[str | Path] = [sys.executable, "-m", "uv", "pip", "install"]
-    options: list[str | Path] = ["--quiet", "--python", home / "bin/python"]
-    lowest = ["--resolution=lowest-direct", str(WHEEL)]
-    run([*command, *options, *lowest], tmp_path, **uv(tmp_path))
-    assert "Usage: metal-gpu" in run([home / "bin/metal-gpu", "--help"], tmp_path)
-    run([home / "bin/python", "-c", EVERYTHING], tmp_path)
+    works(sys.executable, tmp_path / "venv", uv, "--resolution=lowest-direct")
+
+
+@pytest.mark.parametrize("python", pythons().values(), ids=pythons())
+def test_each_python(python: str, tmp_path: Path, uv: Mapping[str, str]) -> None:
+    """The package works with each supported Python that is on this machine."""
+    works(python, tmp_path / "venv", uv)
+
+
+def works(python: str, home: Path, uv: Mapping[str, str], *options: str) -> None:
+    """Install the wheel for a Python, import all of it, and run the command."""
+    run([python, "-m", "venv", "--without-pip", home], home.parent)
+    command: list[str | Path] = [sys.executable, "-m", "uv", "pip", "install", "--quiet"]
+    run([*command, "--python", home / "bin/python", *options, WHEEL], home.parent, **uv)
+    assert "Usage: metal-gpu" in run([home / "bin/metal-gpu", "--help"], home.parent)
+    run([home / "bin/python", "-c", EVERYTHING], home.parent)
 
 
 # --- completion ----------------------------------------------------------------------------------
@@ -188,15 +214,56 @@ def test_bash_completes_an_option(alone: Path, tmp_path: Path) -> None:
     (tmp_path / "completion").write_text(
         run([alone / "metal-gpu"], tmp_path, _METAL_GPU_COMPLETE="source_bash")
     )
-    words = """
-        . ./completion
+    assert completed(alone, tmp_path, "completion") == ["--version"]
+
+
+def completed(programs: Path, folder: Path, script: str) -> list[str]:
+    """Return what bash makes of an option after it has loaded a script of this folder."""
+    words = f"""
+        . ./{script}
         COMP_WORDS=(metal-gpu --vers) COMP_CWORD=1
         "$(complete -p metal-gpu | sed -E 's/.*-F ([^ ]+).*/\\1/')" metal-gpu
-        printf '%s\\n' "${COMPREPLY[@]}"
+        printf '%s\\n' "${{COMPREPLY[@]}}"
     """
-    path = f"{alone}:{os.environ['PATH']}"
-    found = run(["bash", "--norc", "-c", words], tmp_path, PATH=path)
-    assert [word.strip() for word in found.splitlines()] == ["--version"]
+    path = f"{programs}:{os.environ['PATH']}"
+    found = run(["bash", "--norc", "-c", words], folder, PATH=path)
+    return [word.strip() for word in found.splitlines()]
+
+
+def install_completion(programs: Path, home: Path, shell: str) -> set[str]:
+    """Install the completion as README does. Return the files that the home folder gets.
+
+    The command looks for the name of a shell among the processes above it.
+    """
+    words = f"exec -a {shell} bash -c 'metal-gpu --install-completion; exit $?'"
+    path = f"{programs}:{os.environ['PATH']}"
+    said = run(["bash", "--norc", "-c", words], home, PATH=path, SHELL=f"/bin/{shell}")
+    assert f"{shell} completion installed in {home}/" in said
+    return {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
+
+
+def test_bash_completes_after_the_installation(alone: Path, tmp_path: Path) -> None:
+    (tmp_path / ".bashrc").write_text("export OWN=kept\n")
+    files = install_completion(alone, tmp_path, "bash")
+    assert files == {".bashrc", ".bash_completions/metal-gpu.sh"}
+    assert "export OWN=kept\n" in (tmp_path / ".bashrc").read_text()
+    assert completed(alone, tmp_path, ".bashrc") == ["--version"]
+
+
+def test_zsh_and_fish_get_the_files_that_they_load(alone: Path, tmp_path: Path) -> None:
+    """zsh loads what starts with #compdef in a folder of fpath, and fish its completions."""
+    zsh, fish = tmp_path / "zsh", tmp_path / "fish"
+    zsh.mkdir()
+    fish.mkdir()
+    assert install_completion(alone, zsh, "zsh") == {".zshrc", ".zfunc/_metal-gpu"}
+    assert "fpath+=~/.zfunc; autoload -Uz compinit; compinit" in (zsh / ".zshrc").read_text()
+    function = (zsh / ".zfunc/_metal-gpu").read_text()
+    assert function.startswith("#compdef metal-gpu\n")
+    assert "_METAL_GPU_COMPLETE=complete_zsh" in function
+    file = ".config/fish/completions/metal-gpu.fish"
+    assert install_completion(alone, fish, "fish") == {file}
+    assert (fish / file).read_text().startswith("complete --command metal-gpu ")
+    assert "_METAL_GPU_COMPLETE=complete_fish" in (fish / file).read_text()
 
 
 # --- with Ansible --------------------------------------------------------------------------------
@@ -256,8 +323,12 @@ def test_pipx(tmp_path: Path) -> None:
     helps(tmp_path / "bin", homes)
 
 
-def test_uv(tmp_path: Path) -> None:
+def test_uv(tmp_path: Path, uv: Mapping[str, str]) -> None:
+    """With the option of README, the programs of Ansible are there."""
     homes = {"UV_TOOL_DIR": str(tmp_path / "home"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
     command: list[str | Path] = [sys.executable, "-m", "uv", "tool", "install", "--quiet"]
-    run([*command, str(WHEEL)], tmp_path, **homes, **uv(tmp_path))
+    options = ["--with-executables-from", "ansible-core"]
+    run([*command, *options, f"{WHEEL}[ansible]"], tmp_path, **homes, **uv)
     helps(tmp_path / "bin", homes)
+    said = ansible(tmp_path / "bin", tmp_path, "ansible-playbook", "--version")
+    assert said.startswith("ansible-playbook [core ")

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import command_page
 import docs_site
-from docs_site import Pages, foreign, lists, menu
+from docs_site import SECTION, WORD, Pages, foreign, lists, menu, unsearched
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,3 +89,24 @@ def test_lists_as_python_markdown_wants_them(written: str, shown: str) -> None:
 def test_page_that_needs_another_host(tmp_path: Path, page: str, is_foreign: bool) -> None:
     (tmp_path / "index.html").write_text(page)
     assert bool([*foreign(tmp_path)]) == is_foreign
+
+
+@pytest.mark.parametrize(
+    ("sections", "problem"),
+    [
+        (None, "search/search_index.json is missing"),
+        ([], f"search/search_index.json has no {WORD} of {SECTION}"),
+        ([{"location": SECTION, "title": "GPU", "text": WORD}], f"has no {WORD}"),
+        ([{"location": SECTION, "title": WORD, "text": ""}], ""),
+    ],
+    ids=["no index", "an empty one", "without the heading", "with it"],
+)
+def test_search_finds_a_finding(
+    tmp_path: Path, sections: list[dict[str, str]] | None, problem: str
+) -> None:
+    if sections is not None:
+        (tmp_path / "search").mkdir()
+        (tmp_path / "search/search_index.json").write_text(json.dumps({"docs": sections}))
+    found = [*unsearched(tmp_path)]
+    assert len(found) == bool(problem)
+    assert problem in "".join(found)

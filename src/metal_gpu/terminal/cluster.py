@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from metal_gpu.cluster.look import Facts
 
 HEADINGS = ("node", "GPU", "ready", "capacity", "allocatable", "free", "smoke", "verdict")
+_LEAST = ("ready", "free", "capacity", "GPU", "allocatable")  # from the least important on
+_BETWEEN = {"capacity": ", ", "allocatable": ", ", "verdict": " "}
 
 _END = """
 It needs no SSH, no Ansible and no inventory. It cannot see a card that the driver does not see:
@@ -253,7 +255,7 @@ def _print(
     for found in [*problems, *(one for verdict in verdicts for one in verdict.findings)]:
         output.print_finding(found)
     if verdicts:
-        output.print_table(HEADINGS, rows(verdicts))
+        output.print_table(HEADINGS, rows(verdicts), least=_LEAST, between=_BETWEEN)
     else:
         output.print_line(
             "No node of the cluster has GPUs in its capacity, or labels that say so. "

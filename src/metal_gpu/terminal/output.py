@@ -12,14 +12,17 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 # rich takes 100 ms to load, so only what prints with it does.
 _CONTROLS = re.compile("[\x7f-\x9f]")
+_NO_LIMIT = 10_000  # columns
 _STYLES = {"refusal": "red", "stop": "red", "failure": "red", "notice": "yellow"}
 
 
@@ -31,7 +34,7 @@ def console(stream: TextIO | None = None) -> Console:
     from metal_gpu.terminal.safe_console import SafeConsole
 
     stream = stream or sys.stdout
-    width = None if stream.isatty() else 10_000
+    width = None if stream.isatty() else _NO_LIMIT
     return SafeConsole(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
@@ -52,9 +55,54 @@ def as_json(value: object, indent: int | None = None) -> str:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, stream: TextIO | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    least: Sequence[str] = (),
+    between: Mapping[str, str] = MappingProxyType({}),
+    stream: TextIO | None = None,
 ) -> None:
-    """Print aligned columns without a frame, so that `awk` and people can read them."""
+    """Print aligned columns without a frame, so that `awk` and people can read them.
+
+    Where a terminal has no room for them, the parts of a cell have a line each: `between` has what
+    separates them, by column. If that is not enough, the columns of `least` are left out one after
+    the other, and a line names them.
+    """
+    out = console(stream)
+    cells = [[*row] for row in rows]
+    names, table = [*columns], _table(columns, cells)
+    for name in () if _fits(table, out) else (None, *least):
+        if name in names:
+            names.remove(name)
+        table = _table(names, [*_narrow(columns, names, cells, between)])
+        if _fits(table, out):
+            break
+    out.print(table)
+    if len(names) < len(columns):
+        gone = ", ".join(name for name in columns if name not in names)
+        print_line(f"no room in {out.width} columns for: {gone}", "dim", stream=stream)
+
+
+def _narrow(
+    columns: Sequence[str],
+    names: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    between: Mapping[str, str],
+) -> Iterator[list[str]]:
+    """Yield the rows with these columns only, and with one part of a cell in each line."""
+    for row in rows:
+        cells = dict(zip(columns, row, strict=True))
+        for name, words in between.items():
+            cells[name] = cells[name].replace(words, f"{words.rstrip()}\n")
+        yield [cells[name] for name in names]
+
+
+def _fits(table: Table, out: Console) -> bool:
+    """Tell whether no line of a table is longer than those of the console."""
+    return out.measure(table, options=out.options.update(width=_NO_LIMIT)).maximum <= out.width
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -64,7 +112,7 @@ def print_table(
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    console(stream).print(table)
+    return table
 
 
 def print_finding(finding: Mapping[str, str], *, stream: TextIO | None = None) -> None:

@@ -135,7 +135,8 @@ def _print_table(progress: Progress) -> None:
         for line in progress.table:
             output.print_line(line)
         return
-    output.print_table(result.NARROW, result.narrow(progress))
+    rows = result.narrow(progress)
+    output.print_table(result.NARROW, rows, least=["GPU"], between={"verdict": " "})
     output.print_line(progress.table[-1])
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from metal_gpu.targets import Target
 
 _COLUMNS = ("host", "GPUs", "driver", "system", "kernel", "engine", "kubelet", "cluster node")
+_LEAST = ("kernel", "engine", "system", "kubelet", "driver")  # from the least important on
 _NOTHING = "-"
 _LOGIN_S = 10.0  # a server may look up names first
 
@@ -154,7 +155,7 @@ def _show(found: Found, *, quiet: bool, asked: int) -> None:
     seen = [one for one in found.machines if one["observed"]]
     if not quiet:
         if seen:
-            output.print_table(_COLUMNS, map(_row, seen))
+            output.print_table(_COLUMNS, map(_row, seen), least=_LEAST, between={"GPUs": ", "})
         for machine in seen:
             for model in dict.fromkeys(gpu["model"] for gpu in machine["gpus"]):
                 places = [gpu["address"] for gpu in machine["gpus"] if gpu["model"] == model]

@@ -22,6 +22,7 @@ from metal_gpu.terminal.machines import (
     Inventory,
     Jump,
     Port,
+    Quiet,
     Timeout,
     User,
     chosen,
@@ -58,6 +59,7 @@ def top(
     ] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Ask once, print, and end.")] = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show what the GPUs of many machines do: use, memory, temperature, power, Xid errors, pods.
 
@@ -66,7 +68,7 @@ def top(
     finding has its code: `metal-gpu doctor HOST` and `metal-gpu explain CODE` have the remedy.
     Changes nothing on a machine. Ctrl-C ends it.
 
-    With `--json`, each interval prints one document in one line.
+    With `--json`, each interval prints one document in one line. `--quiet` needs `--once`.
 
     Exit codes: 130 after Ctrl-C. With `--once`: 0 all is well; 1 a GPU or NVSwitch needs somebody;
     3 a machine gave no answer. 2: the arguments or the inventory cannot be used.
@@ -75,9 +77,15 @@ def top(
 
         metal-gpu top                                   # inventory.yml, or this machine
         metal-gpu top --inventory inventory.yml --kubeconfig ~/.kube/config
+        metal-gpu top --once --quiet                    # nothing, if all is well
         metal-gpu top --once --json admin@10.0.0.7 | jq '.machines[].gpus[].utilization'
     """
-    machines = chosen(hosts or [], inventory, by_ssh=bool(port or jump)).hosts
+    from metal_gpu.terminal import output
+
+    if quiet and not once:
+        output.error("--quiet needs --once: the view of a terminal shows all GPUs")
+        raise typer.Exit(exit_codes.USAGE)
+    machines = chosen(hosts or [], inventory, by_ssh=bool(port or jump), quiet=quiet).hosts
     login = settings(
         user=user,
         port=port,
@@ -89,7 +97,7 @@ def top(
         timeout_s=timeout,
     )
     pods = _pods(kubeconfig, context, once=once) if kubeconfig or context else None
-    code = _watch(machines, login, pods, interval, once=once, as_json=as_json)
+    code = _watch(machines, login, pods, interval, once=once, as_json=as_json, quiet=quiet)
     raise typer.Exit(code)
 
 
@@ -112,13 +120,14 @@ def _watch(
     *,
     once: bool,
     as_json: bool,
+    quiet: bool,
 ) -> int:
     """Ask and show until Ctrl-C, or once. Return the exit code."""
     from metal_gpu.terminal.top_view import Lines, Screen, View
     from metal_gpu.top import Top
 
     is_live = sys.stdout.isatty() and not as_json and not once
-    view: View = Screen() if is_live else Lines(as_json=as_json)
+    view: View = Screen() if is_live else Lines(as_json=as_json, quiet=quiet)
     with Top(hosts, settings) as fleet, view:
         while True:
             start = time.monotonic()

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from metal_gpu.gpu_use import Gpu
 from metal_gpu.terminal import output
-from metal_gpu.top import Machine, codes, needs_somebody, rank
+from metal_gpu.top import Machine, codes, needs_somebody, rank, urgent
 
 _UNKNOWN = "-"
 _WIDE = 110  # columns from which the model has room
@@ -75,8 +75,9 @@ class Screen:
 class Lines:
     """Plain lines, or one document in a line, after each question."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, quiet: bool = False) -> None:
         self._as_json = as_json
+        self._quiet = quiet
 
     def show(self, machines: Sequence[Machine], cluster_error: str | None) -> None:
         if self._as_json:
@@ -85,7 +86,9 @@ class Lines:
             sys.stdout.write(output.as_json(document) + "\n")
         else:
             console = output.console()
-            console.print(drawn(machines, cluster_error, console.width, None))
+            parts = drawn(machines, cluster_error, console.width, None, quiet=self._quiet)
+            if parts.renderables:
+                console.print(parts)
         sys.stdout.flush()
 
     def __enter__(self) -> Lines:
@@ -101,13 +104,21 @@ class Lines:
 
 
 def drawn(
-    machines: Sequence[Machine], cluster_error: str | None, width: int, height: int | None
+    machines: Sequence[Machine],
+    cluster_error: str | None,
+    width: int,
+    height: int | None,
+    *,
+    quiet: bool = False,
 ) -> Group:
     """Return all lines: those about machines, a table of GPUs, where remedies are, and the summary.
 
-    Where they do not fit, the last ones are left out, which matter least.
+    Where they do not fit, the last ones are left out, which matter least. With `quiet`, there are
+    only those that need somebody, and no summary.
     """
-    notes = [*_notes(machines, cluster_error)]
+    if quiet:
+        machines = urgent(machines)
+    notes = [*_notes(machines, cluster_error, quiet=quiet)]
     remedies = [*_remedies(machines)]
     rows = [*_rows(machines, is_wide=width >= _WIDE, is_plain=width > _PLAIN)]
     if height is not None:
@@ -116,14 +127,17 @@ def drawn(
         notes = _fitting(notes, free - min(len(rows), free // 2), lambda: Text(_ELLIPSIS, "dim"))
         rows = _fitting(rows, free - len(notes), lambda: [Text(_ELLIPSIS, "dim")])
     parts = [_table(rows, width)] if rows else []
-    return Group(*notes, *parts, *remedies, summary(machines))
+    end = [] if quiet else [summary(machines)]
+    return Group(*notes, *parts, *remedies, *end)
 
 
 def _fitting(lines: list[Line], room: int, last: Callable[[], Line]) -> list[Line]:
     return lines if len(lines) <= room else [*lines[: max(0, room - 1)], last()]
 
 
-def _notes(machines: Sequence[Machine], cluster_error: str | None) -> Iterator[Text]:
+def _notes(
+    machines: Sequence[Machine], cluster_error: str | None, *, quiet: bool
+) -> Iterator[Text]:
     """Yield a line for each machine that does not answer, and for errors besides its GPUs."""
     if cluster_error:
         yield _line(cluster_error, "yellow")
@@ -137,7 +151,7 @@ def _notes(machines: Sequence[Machine], cluster_error: str | None) -> Iterator[T
             )
             words = f"NVSwitch {switch['address']}: {errors}"
             yield _line(_named(machine["host"], switch["code"], words), "red")
-        if not machine["error"] and not machine["gpus"]:
+        if not machine["error"] and not machine["gpus"] and not quiet:
             yield _line(f"{machine['host']}: no GPU", "dim")
 
 

@@ -115,6 +115,25 @@ def test_show_starts_no_pods_and_lists_nodes_with_gpus(cluster, kubectl):
     assert cluster.made("create", "pods") == []
 
 
+@pytest.mark.parametrize("asked", ["show", "verify"])
+def test_80_columns(asked, cluster, tmp_path):
+    """No word of the table is cut, and what is missing is named."""
+    labels = {"nvidia.com/gpu.product": "Tesla-P100-PCIE-16GB", "nvidia.com/gpu.count": "4"}
+    cluster.put("nodes", node("gpu-1", "2", "1", labels=labels))
+    answer(cluster, "GPU-a\n1 ok\n")
+    kubeconfig = str(cluster.kubeconfig(tmp_path / "kubeconfig"))
+    words = ("-m", "metal_gpu", "cluster", asked, "--kubeconfig", kubeconfig)
+    lines, code = command.on_terminal(*words)
+    assert code == 1, lines
+    assert max(map(len, lines)) <= command.COLUMNS
+    head = next(line.split() for line in lines if line.startswith("node "))
+    assert head == ["node", "GPU", "capacity", "allocatable", "smoke", "verdict"]
+    row = next(line.split() for line in lines if line.startswith("gpu-1 "))
+    smoke = {"show": "-", "verify": "1/1"}[asked]
+    assert row == ["gpu-1", "Tesla-P100-PCIE-16GB", "2", "1", smoke, "CAPACITY_DIFFERS"]
+    assert "no room in 80 columns for: ready, free" in lines
+
+
 def test_verify_computes_on_each_gpu(cluster, kubectl):
     answer(cluster, ALL_WELL)
     code, document = json_of(kubectl, "verify")

@@ -19,6 +19,7 @@ import yaml
 from typer.testing import CliRunner
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.tests.unit.support import command
 from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Machine, plant_sudo
 from metal_gpu import Host
 from metal_gpu.nodes import Node
@@ -78,6 +79,19 @@ def test_each_host_has_its_line_and_the_others_go_on(start, known, key, inventor
         ("good", True),
         ("new", False),
     ]
+
+
+def test_80_columns(start, known, key, inventory):
+    """Sentences wrap between words."""
+    server = start(Machine(keys=[key]))
+    known(server)
+    path = inventory(good={"ansible_port": server.port}, away={"ansible_port": 1})
+    words = ("-m", "metal_gpu", "doctor", "--inventory", path)
+    lines, code = command.on_terminal(*words)
+    assert code == exit_codes.NOT_ASKED
+    assert max(map(len, lines)) <= command.COLUMNS
+    piped = {word for line in command.run(*words[2:]).stdout.splitlines() for word in line.split()}
+    assert piped <= {word for line in lines for word in line.split()}
 
 
 def test_a_host_with_an_invalid_variable_does_not_end_the_others(start, known, key, inventory):

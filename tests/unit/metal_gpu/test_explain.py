@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -271,3 +274,22 @@ def test_what_nobody_knows_is_said_and_ends_with_1(arguments):
     assert command.run("explain", "--quiet", *arguments).stderr == ""
     document = command.parsed("explain", command.run("explain", "--json", "no such").stdout)
     assert document == {"explanations": [], "lines": 1, "unknown": 1}
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["lines", "json"])
+def test_a_reader_that_has_enough_ends_it_as_it_ends_other_filters(options, tmp_path):
+    texts = [row.texts[0].replace("…", "x") for row in DOCUMENT.rows if row.texts]
+    (tmp_path / "log").write_text("\n".join(texts))
+    with (tmp_path / "log").open() as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "metal_gpu", "explain", *options, "-"],
+            stdin=log,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=command.environment(),
+            text=True,
+        )
+    assert process.stdout.readline()
+    process.stdout.close()  # long before the end: what follows does not fit a pipe
+    assert process.stderr.read() == ""
+    assert process.wait() == -signal.SIGPIPE

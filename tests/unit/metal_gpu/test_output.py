@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -37,6 +38,50 @@ def test_table(capsys):
         ["gpu-10", "[red]8"],
     ]
     assert "\x1b" not in "".join(lines)
+
+
+COLUMNS = ("host", "GPUs", "kernel", "engine", "cluster node")
+ROWS = [
+    ["gpu-1", "4 Tesla P100-PCIE-16GB, 1 Tesla T4", "6.18.44-amd64", "containerd 2.4.2", "gpu-1"],
+    ["gpu-2", "-", "6.12.1-cloud-amd64", "docker 29.6.0", "-"],
+]
+
+
+def drawn(monkeypatch, width, rows=ROWS):
+    """Return the lines of a table on a terminal of this width."""
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(width))
+    output.print_table(COLUMNS, rows, least=["kernel", "engine"], between={"GPUs": ", "})
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
+    return [line.rstrip() for line in printed.splitlines()]
+
+
+def test_a_table_with_room_has_all_columns(monkeypatch):
+    head, _rule, first, second = drawn(monkeypatch, 120)
+    assert re.split("  +", head) == [*COLUMNS]
+    assert [re.split("  +", first), re.split("  +", second)] == ROWS
+
+
+def test_parts_of_a_cell_come_below_each_other_before_a_column_is_missing(monkeypatch):
+    head, _rule, first, more, second = drawn(monkeypatch, 90)
+    assert re.split("  +", head) == [*COLUMNS]
+    assert "4 Tesla P100-PCIE-16GB,   6.18.44-amd64" in first
+    assert more.split() == ["1", "Tesla", "T4"]
+    assert second.split()[:2] == ["gpu-2", "-"]
+
+
+@pytest.mark.parametrize(
+    ("width", "missing"), [(80, ["kernel"]), (60, ["kernel", "engine"]), (46, ["kernel", "engine"])]
+)
+def test_a_narrow_terminal_gets_no_least_columns(monkeypatch, width, missing):
+    lines = drawn(monkeypatch, width)
+    assert max(map(len, lines)) <= width
+    assert re.split("  +", lines[0]) == [one for one in COLUMNS if one not in missing]
+    assert "4 Tesla P100-PCIE-16GB" in lines[2]
+    assert lines[-1] == f"no room in {width} columns for: {', '.join(missing)}"
 
 
 def test_streams(capsys):

@@ -19,6 +19,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from ansible_collections.metal.gpu.tests.unit.support import command
 from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Machine, Server
 from metal_gpu.terminal import exit_codes
 
@@ -165,3 +166,59 @@ def test_quiet(scan: Scan) -> None:
     done = scan("--quiet", "127.0.0.1:1")
     assert done.stdout == ""
     assert done.stderr == "127.0.0.1: Connection refused\n"
+
+
+# The machines of README, and one with a long name and two models.
+_MACHINES = [
+    ("gpu-1", ["Tesla P100-PCIE-16GB"] * 4, "Debian GNU/Linux 12 (bookworm)", "580.178.04"),
+    ("gpu-2", ["Tesla T4"], "Debian GNU/Linux 13 (trixie)", None),
+    ("gpu-3.rack-7.example.com", ["NVIDIA H100 80GB HBM3", "Tesla T4"], "Ubuntu 24.04.2 LTS", None),
+]
+_TABLE = """
+from metal_gpu.scan import Found
+from metal_gpu.terminal import scan
+usual = {{"observed": True, "problem": None, "finding": None, "kernel": "6.18.44-fc-v782"}}
+usual |= {{"engine": "containerd 2.4.2", "kubelet": "1.37.1"}}
+machines = [
+    usual
+    | {{"host": host, "node": host.partition(".")[0], "system": system, "driver": driver}}
+    | {{"gpus": [{{"model": model, "address": "0000:03:00.0"}} for model in models]}}
+    for host, models, system, driver in {machines!r}
+]
+scan._show(Found(machines, [], []), quiet=False, asked=len(machines))
+"""
+
+
+def test_table_on_80_columns() -> None:
+    """No word is cut, and what is missing is named."""
+    lines, code = command.on_terminal("-c", _TABLE.format(machines=_MACHINES))
+    assert code == 0, lines
+    assert max(map(len, lines)) <= command.COLUMNS
+    assert lines[0].split() == ["host", "GPUs", "driver", "cluster", "node"]
+    assert lines[2].split() == ["gpu-1", "4", "Tesla", "P100-PCIE-16GB", "580.178.04", "gpu-1"]
+    assert lines[4].split()[:6] == [
+        "gpu-3.rack-7.example.com",
+        "1",
+        "NVIDIA",
+        "H100",
+        "80GB",
+        "HBM3,",
+    ]
+    assert lines[5].split() == ["1", "Tesla", "T4"]
+    assert lines[6] == "no room in 80 columns for: system, kernel, engine, kubelet"
+    short, _code = command.on_terminal("-c", _TABLE.format(machines=_MACHINES[:2]))
+    assert short[0].split() == ["host", "GPUs", "driver", "kubelet", "cluster", "node"]
+    assert short[2].split()[:5] == ["gpu-1", "4", "Tesla", "P100-PCIE-16GB", "580.178.04"]
+
+
+def test_scan_on_80_columns(start: Callable[[Machine], Server], key: Any, home: Path) -> None:
+    """This machine, and one that does not answer."""
+    port = start(Machine(keys=[key])).port
+    identity = str(next(path for path in home.rglob("*") if path.suffix == ".pub").with_suffix(""))
+    login = ("--user", "admin", "--identity", identity, "--accept-new-host-keys")
+    words = (*login, f"127.0.0.1:{port}", "127.0.0.1:1")
+    lines, code = command.on_terminal("-m", "metal_gpu", "scan", *words, HOME=str(home))
+    assert code == exit_codes.NOT_ASKED
+    assert max(map(len, lines)) <= command.COLUMNS
+    assert any(line.split()[:1] == [socket.gethostname()] for line in lines)
+    assert lines[-1].endswith(": Connection refused")

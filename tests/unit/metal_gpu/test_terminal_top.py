@@ -94,6 +94,31 @@ def test_plain_lines_without_a_terminal(environment: dict[str, str]) -> None:
     assert "1 GPU needs somebody; 1 NVSwitch needs somebody" in end
 
 
+def test_quiet_prints_what_needs_somebody(environment: dict[str, str]) -> None:
+    done = _run(environment, "--once", "--quiet")
+    assert done.returncode == exit_codes.FOUND, done.stderr
+    switch, _head, lost, remedies = done.stdout.splitlines()
+    assert "NVSWITCH_ERROR_LOGGED" in switch
+    assert lost.split()[1] == "1"
+    assert remedies.endswith("metal-gpu explain NVSWITCH_ERROR_LOGGED GPU_FAULTY")
+    assert done.stderr == ""
+
+
+def test_quiet_prints_nothing_if_all_is_well(environment: dict[str, str], tmp_path: Path) -> None:
+    rows = (tmp_path / "rows").read_text().splitlines(keepends=True)
+    (tmp_path / "rows").write_text("".join(row for row in rows if "lost" not in row))
+    (tmp_path / "log").write_text("[    0.000000] Linux version 6.1.0\n")
+    assert "1 GPUs on 1 of 1 machines" in _run(environment, "--once").stdout
+    done = _run(environment, "--once", "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (exit_codes.OK, "", "")
+
+
+def test_quiet_is_for_one_question(environment: dict[str, str]) -> None:
+    done = _run(environment, "--quiet")
+    assert (done.returncode, done.stdout) == (exit_codes.USAGE, "")
+    assert "--quiet needs --once" in done.stderr
+
+
 def test_unusable_arguments(environment: dict[str, str]) -> None:
     done = _run(environment, "--once", "--inventory", "/no/such/file")
     assert done.returncode == exit_codes.USAGE

@@ -70,11 +70,13 @@ def _drawn(
     height: int | None = None,
     error: str | None = None,
     machines: list[Machine] | None = None,
+    *,
+    quiet: bool = False,
 ) -> list[str]:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     shown = _machines() if machines is None else machines
     with console.capture() as capture:
-        console.print(drawn(shown, error, width, height))
+        console.print(drawn(shown, error, width, height, quiet=quiet))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
@@ -116,6 +118,22 @@ def test_remedies_are_named_if_something_needs_one() -> None:
     assert "remedies" not in "".join(_drawn(80, machines=[good, waiting]))
     bare = _machine("gpu-2", error="nvidia-smi is not installed")
     assert _drawn(80, machines=[good, bare])[-2] == "remedies: metal-gpu doctor HOST"
+
+
+def test_quiet_shows_what_needs_somebody() -> None:
+    silent, head, row, remedies = _drawn(10_000, quiet=True)
+    assert silent.startswith("silent: NODE_UNREACHABLE")
+    assert head.startswith("host")
+    assert row.split()[1] == "2"
+    assert "Xid 31" not in row
+    assert remedies.endswith("metal-gpu explain NODE_UNREACHABLE GPU_FAULTY")
+    switch = {"address": "0000:05:00.0", "sxids": [], "code": "NVSWITCH_ERROR_LOGGED"}
+    alone = _machine("gpu-1", gpus=[_gpu(0)], switches=[switch])
+    assert [line.split()[0] for line in _drawn(80, machines=[alone], quiet=True)] == [
+        "gpu-1:",
+        "remedies:",
+    ]
+    assert _drawn(80, error="the API server", machines=[], quiet=True) == ["the API server"]
 
 
 def test_a_cluster_that_does_not_answer_is_a_line() -> None:

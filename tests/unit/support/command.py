@@ -5,17 +5,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 
 ROOT = Path(__file__).parents[3]
+COLUMNS = 80  # of a terminal
 SCHEMAS = ROOT / "src" / "metal_gpu" / "schemas"
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 _FOLDERS = (ROOT / "src", ROOT / ".ansible" / "collections")
 
 
@@ -52,6 +60,34 @@ def run_program(program: str, **env: str) -> subprocess.CompletedProcess[str]:
         env=environment(**env),
         timeout=120,
     )
+
+
+def on_terminal(*arguments: str, **env: str) -> tuple[list[str], int]:
+    """Run Python in a pseudo-terminal. Return the lines that it prints, and its exit code.
+
+    What bars print on their way is in these lines, too.
+    """
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, COLUMNS, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment(TERM="xterm-256color", **env),
+    )
+    os.close(theirs)
+    text = _read_to_the_end(ours).decode()
+    lines = [_CONTROL.sub("", part) for line in text.split("\n") for part in line.split("\r")]
+    return [line.rstrip() for line in lines if line], process.wait()
+
+
+def _read_to_the_end(terminal: int) -> bytes:
+    text = b""
+    with os.fdopen(terminal, "rb", buffering=0) as stream, suppress(OSError):  # its end, on Linux
+        while part := stream.read(4096):
+            text += part
+    return text
 
 
 def parsed(name: str, text: str) -> Any:
