@@ -8,9 +8,7 @@ Before the other tests, which find the node as the role would have set it up.
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,16 +94,6 @@ def test_password_of_a_mirror_is_only_in_a_file_of_root(laboratory, host, tmp_pa
         again = laboratory.playbook(DOCKER, *options)
         assert "gpu-2" in again.unchanged
 
-        # As a former version wrote it, which had the login in the address.
-        former = re.sub(r"^(?:username|password) = .*\n", "", text, flags=re.M)
-        former = former.replace("baseurl = http://", f"baseurl = http://{LOGIN}@")
-        encoded = base64.b64encode(former.encode()).decode()
-        host.check_output(f"echo {encoded} | base64 -d > {OURS}")
-        mended = laboratory.playbook(DOCKER, *options)
-        assert mended.returncode == 0
-        assert f"{OURS} has a login in baseurl" in mended.words
-        assert host.file(OURS).content_string == text
-
     assert files(host) == [f"600 root {OURS}"]
     assert place in host.file(LOG).content_string
     assert host.run(f"{JOURNAL} '[I]nvoked with'").rc == 0  # the modules of Ansible
@@ -113,5 +101,5 @@ def test_password_of_a_mirror_is_only_in_a_file_of_root(laboratory, host, tmp_pa
     absent = laboratory.playbook(DOCKER, *ABSENT, *options)
     assert absent.returncode == 0
     assert files(host) == []
-    runs = (check, run, again, mended, absent)
+    runs = (check, run, again, absent)
     assert [one.output.count("Canary4mirror") for one in runs] == [0] * len(runs)
