@@ -11,12 +11,14 @@ have to be gone there already.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import HIDDEN, redact
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Call
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.results import (
     error_of,
@@ -31,8 +33,17 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
 # The modules that do their work on the controller. The others run without their action plugin.
 _ON_CONTROLLER = ("ansible.builtin.copy", "metal.gpu.node_info")
 _HANDED_ON = ("diff", "warnings", "deprecations")
+# In a file of dnf, everything up to the end of the line, whatever it begins with.
+_LOGIN = re.compile(r"^([ \t]*(?:username|password)[ \t]*=[ \t]*)\S.*$", re.MULTILINE)
 # Then the module does not write its options into the node's log.
 _UNLOGGED = {"ansible_no_target_syslog": True}
+
+
+def _without_logins(diff: Any) -> Any:
+    """Return a diff without the logins of repositories in its texts."""
+    if isinstance(diff, Mapping):
+        return {key: _without_logins(value) for key, value in diff.items()}
+    return _LOGIN.sub(rf"\1{HIDDEN}", diff) if isinstance(diff, str) else diff
 
 
 class Stopped(Exception):
@@ -71,6 +82,8 @@ class ModuleRunner(ActionBase):
         for key in _HANDED_ON:
             if found := result.get(key):
                 more = found if isinstance(found, list) else [found]
+                if key == "diff":
+                    more = [_without_logins(one) for one in more]
                 self._result[key] = [*self._result.get(key, []), *more]
         return result
 

@@ -180,10 +180,18 @@ def parse_ini(text: str) -> dict[str, dict[str, str]]:
 
 
 def parse_ini_strictly(text: str, *, allow_twice: bool = False) -> dict[str, dict[str, str]]:
-    """Parse a .repo file: fields keyed by section. Raises ValueError, with the line in it."""
+    """Parse a .repo file: fields keyed by section. Raises ValueError, with the number of the line.
+
+    The line itself can have a password.
+    """
     parser = configparser.RawConfigParser(strict=not allow_twice)
     try:
         parser.read_string(text)
+    except configparser.MissingSectionHeaderError as error:
+        raise ValueError(f"line {error.lineno} comes before the first section") from error
+    except configparser.ParsingError as error:
+        lines = ", ".join(str(number) for number, _line in error.errors)
+        raise ValueError("neither a section nor a field in line " + lines) from error
     except configparser.Error as error:
         raise ValueError(" ".join(str(error).replace("'<string>', ", "").split())) from error
     return {name: dict(parser[name]) for name in parser.sections()}

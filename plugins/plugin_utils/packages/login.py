@@ -31,7 +31,9 @@ _CHANGED = re.compile(r"\\|\$[\w{]|\A | \Z|\ANone\Z")
 _PRINTABLE = re.compile(r"[ -~]*")
 _CANNOT = (
     "dnf needs a user in its login, and takes users and passwords of printable ASCII that have no "
-    '"\\", no blank at an end and no "$" before a letter, a digit, "_" or "{", and are not "None"'
+    '"\\", no blank at an end and no "$" before a letter, a digit, "_" or "{", and are not "None". '
+    "Percent codes do not change that. Choose another password, or set the role's *_repository to "
+    "false and add a .repo file of your own"
 )
 _CREDENTIALS = re.compile(r"://(?P<credentials>[^\s/?#]*)@(?P<host>[^\s/?#@]*)")
 _HOST = re.compile(r"://(?P<host>[^\s/?#]*)")

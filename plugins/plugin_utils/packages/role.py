@@ -129,9 +129,6 @@ class RolePackages:
         urls = {what: desired.url, "its signing key": desired.key}
         if any(refuse_url(plan, what, url) for what, url in urls.items()):
             return
-        if is_redhat(node) and (problem := login.problem(desired.url)):
-            plan.refuse("URL_INVALID", what=what, error=problem)
-            return
         self._plan_file(plan, node, desired, variables["now"])
 
     def notice_sources(
@@ -188,6 +185,10 @@ class RolePackages:
             files = ", ".join(f"{file} ({option})" for file, option in unsigned.items())
             plan.refuse("REPOSITORY_UNSIGNED", url=desired.url, files=files)
         if reason is None:
+            return
+        if is_redhat(node) and (problem := login.problem(desired.url)):
+            what = f"the repository {desired.name}"
+            plan.refuse("URL_INVALID", what=what, error=problem)
             return
         self._refuse_file(plan, node)
         if not desired.fingerprint and desired.signed_by is None:

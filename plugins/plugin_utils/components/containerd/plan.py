@@ -229,7 +229,7 @@ def _plan_absent(plan: Plan[Data], node: Node) -> None:
     refuse_dependants(plan, node, packages)
     if edits:
         plan.step(RESTORE, f"this role changed {', '.join(edits)}")
-        if not packages:
+        if not packages and node["engines"]["containerd"]["running"]:
             plan.step(RESTART_BACK, "containerd reads its configuration only when it starts")
     if packages:
         plan.step(OURS.remove, f"this role installed {PACKAGE}")

@@ -1000,6 +1000,18 @@ def test_refusal_names_the_addresses() -> None:
             id="containerd: absent, another package",
         ),
         pytest.param(
+            "containerd",
+            {
+                "kubelet": {"running": False},
+                "engines": {"containerd": {"running": False}},
+                "packages": {"containerd.io": None},
+                "ours": {"edits": CRI_EDIT, "packages": {"containerd": None}},
+            },
+            {"state": "absent"},
+            ["Restore the configuration of containerd"],
+            id="containerd: absent, another package, stopped by the admin",
+        ),
+        pytest.param(
             "nvidia_container_runtime",
             {
                 "engines": {"containerd": UNREAD},

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.metal.gpu.plugins.plugin_utils import module_runner
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import login, rehearsal
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Call, Request
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import steps
@@ -125,6 +126,23 @@ def test_only_dnf_has_options(system: System) -> None:
     assert "CANARY" not in str([made["refusals"], made["steps"], made["notices"]])
 
 
+def test_login_that_dnf_would_change_does_no_harm_where_no_file_is_written() -> None:
+    """The admin has a file of the same address."""
+    system = next(one for one in SYSTEMS if one.family == "redhat")
+    node = nodes.node(system, "containerd", nodes.CARDS[0], has_engine=True)
+    source = {
+        **{"path": "/etc/yum.repos.d/mine.repo", "section": "mine", "url": f"https://{PLACE}"},
+        **{"suite": "", "unsigned": "", "credentials": True},
+    }
+    node["package_sources"] = [source]
+    url = f"https://me:CANARY%5C@{PLACE}"
+    desired = nodes.variables(
+        "nvidia_container_runtime", engine="containerd", repository_url=url, repository_key="k.asc"
+    )
+    made = PLANNERS["nvidia_container_runtime"].plan(node, desired)
+    assert "URL_INVALID" not in [one["code"] for one in made["refusals"]]
+
+
 # --- what is written ------------------------------------------------------------------------------
 
 
@@ -149,6 +167,15 @@ def test_node_does_not_log_what_has_the_password() -> None:
     repository = {**SECRET._asdict(), "new": True}
     (apt, *_) = steps("repository", "debian", Request({"repository": repository})).work
     assert apt.is_logged is False
+
+
+@pytest.mark.parametrize("password", ["#CANARY", ";CANARY", '"a"CANARY', "[a]CANARY", "no#CANARY"])
+def test_password_is_in_no_diff(password: str) -> None:
+    """Of a password that changes or goes, Ansible itself hides only the new one."""
+    before = f'[x]\npassword = {password}\nusername = "CANARY\n'
+    found = module_runner._without_logins({"before": before, "after": "", "before_header": "x"})
+    hidden = "[x]\npassword = ***\nusername = ***\n"
+    assert found == {"before": hidden, "after": "", "before_header": "x"}
 
 
 def test_file_is_roots_alone_before_the_password_is_in_it() -> None:

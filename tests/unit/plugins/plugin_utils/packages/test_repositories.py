@@ -429,7 +429,8 @@ def test_section_that_checks_no_signatures(
     [
         pytest.param("[a]\n[b]\n", "it has 2 entries", id="two sections"),
         pytest.param("[metal-gpu-cuda]\n[metal-gpu-cuda]\n", "already exists", id="twice"),
-        pytest.param("baseurl = x\n", "no section headers", id="no section"),
+        pytest.param("password = x\n", "line 1 comes before the first section", id="no section"),
+        pytest.param("[a]\npassword x\n", "a section nor a field in line 2", id="no sign"),
         pytest.param("[mine]\nbaseurl = x\n", "did not write it", id="of the admin"),
     ],
 )
