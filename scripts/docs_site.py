@@ -195,7 +195,7 @@ def main() -> int:
     """Return 1 if a link is broken, a page needs another host, or the search finds nothing."""
     site = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "site").resolve()
     sections = menu()
-    with TemporaryDirectory(prefix="metal-gpu-docs-") as folder:
+    with TemporaryDirectory(prefix="site-of-metal-gpu-") as folder:
         pages = Pages(Path(folder))
         for names in sections.values():
             for name in names:
