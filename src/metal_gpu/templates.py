@@ -116,5 +116,6 @@ class Variables:
 @lru_cache(maxsize=_REMEMBERED)
 def _compiled(text: str) -> tuple[Template, Sequence[str]]:
     """Return a template, and the variables that it names. All hosts have the defaults of roles."""
-    names = meta.find_undeclared_variables(_environment.parse(text))
-    return _environment.from_string(text), tuple(names)
+    parsed = _environment.parse(text)
+    names = meta.find_undeclared_variables(parsed)
+    return _environment.from_string(parsed), tuple(names)

@@ -125,11 +125,9 @@ class RolePackages:
             plan.data["repository"] = {}
             return
         desired = Repository.desired(self._file, variables, source)
-        what = f"the repository {desired.name}"
-        urls = {what: desired.url, "its signing key": desired.key}
-        if any(refuse_url(plan, what, url) for what, url in urls.items()):
-            return
-        self._plan_file(plan, node, desired, variables["now"])
+        urls = {f"the repository {desired.name}": desired.url, "its signing key": desired.key}
+        if not any(refuse_url(plan, what, url) for what, url in urls.items()):
+            self._plan_file(plan, node, desired, variables["now"])
 
     def notice_sources(
         self,
