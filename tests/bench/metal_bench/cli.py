@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from installed import PROJECT
 from rich.console import Console
-from rich.markdown import Markdown
 
 from metal_bench import (
     command,
@@ -27,11 +26,12 @@ from metal_bench import (
     machine,
     operations,
     peers,
+    record,
     report,
     smoke,
 )
 from metal_bench.laboratory import Laboratory
-from metal_bench.report import Section
+from metal_bench.report import Measured, Section
 
 REPORT = PROJECT / "docs" / "benchmarks.md"
 
@@ -61,37 +61,43 @@ def main(
         typer.Option("--peers", help="The folder with the roles of others, for the part peers."),
     ] = None,
 ) -> None:
-    """Measure in separate laboratories and write docs/benchmarks.md.
+    """Measure in separate laboratories, and write docs/benchmarks.md.
 
-    With --only, print the report and write no file, because a report covers one run.
+    Parts that this run does not measure stay as they were, with the machine that measured them.
+    Without --peers, that is also the part peers.
     """
     wanted = only.split(",") if only else list(PARTS)
     unknown = sorted(set(wanted) - set(PARTS))
     if unknown:
         raise typer.BadParameter(f"no part {', '.join(unknown)}; the parts: {', '.join(PARTS)}")
     started, here = time.monotonic(), machine.read()
-    sections = list(_measure(wanted, roles))
-    text = report.render(sections, here)
-    if only:
-        console.print(Markdown(text))
-    else:
-        REPORT.write_text(text)
-        console.print(f"written: {REPORT.relative_to(PROJECT)}")
+    parts = record.load()
+    for name, section in _measure(wanted, roles):
+        parts[name] = Measured(here, section)
+        # At once: a later part can fail.
+        record.save(parts)
+        REPORT.write_text(page(parts))
+    console.print(f"written: {REPORT.relative_to(PROJECT)}")
     console.print(f"measured in {time.monotonic() - started:.0f} s; logs: {laboratory.LOGS}")
 
 
-def _measure(wanted: list[str], roles: Path | None) -> Iterator[Section]:
+def page(parts: Mapping[str, Measured]) -> str:
+    """Return docs/benchmarks.md."""
+    return report.render([parts[name] for name in PARTS if name in parts])
+
+
+def _measure(wanted: list[str], roles: Path | None) -> Iterator[tuple[str, Section]]:
     """Measure part after part, one laboratory at a time."""
     counts = {}
     if DOCUMENTS in wanted:
         _say(DOCUMENTS)
-        yield documents.describe(documents.measure())
+        yield DOCUMENTS, documents.describe(documents.measure())
     if FIRST_RUN in wanted:
         _say(FIRST_RUN)
-        yield first_run.describe(first_run.measure())
-    if PEERS in wanted:
-        _say(PEERS if roles else f"{PEERS}: not measured")
-        yield peers.describe(peers.measure(roles.resolve()) if roles else None)
+        yield FIRST_RUN, first_run.describe(first_run.measure())
+    if PEERS in wanted and roles:
+        _say(PEERS)
+        yield PEERS, peers.describe(peers.measure(roles.resolve()))
     if OPERATIONS in wanted:
         _say(f"{OPERATIONS}, Docker")
         with laboratory.started("docker") as lab:
@@ -102,17 +108,17 @@ def _measure(wanted: list[str], roles: Path | None) -> Iterator[Section]:
         if OPERATIONS in wanted:
             _say(f"{OPERATIONS}, containerd")
             counts["containerd"] = operations.measure(lab, "containerd")
-            yield operations.describe(counts)
+            yield OPERATIONS, operations.describe(counts)
         if COMMAND in wanted:
             _say(COMMAND)
-            yield command.describe(command.measure(lab))
+            yield COMMAND, command.describe(command.measure(lab))
         if PREPARED.keys() & wanted:
             _say("preparing the nodes")
             lab.ansible("site", "ansible-playbook", "metal.gpu.site")
         for part in PREPARED:
             if part in wanted:
                 _say(part)
-                yield PREPARED[part](lab)
+                yield part, PREPARED[part](lab)
 
 
 def _say(text: str) -> None:

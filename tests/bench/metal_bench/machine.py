@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -30,7 +31,7 @@ def read() -> dict[str, str]:
         "machine": f"{os.cpu_count()} cores ({cpu}), {memory_gib:.0f} GiB of memory",
         "load at the start": f"{os.getloadavg()[0]:.1f} (load average over 1 minute)",
         "system": f"Linux {platform.release()}",
-        "collection": f"metal.gpu {galaxy['version']}",
+        "collection": f"metal.gpu {galaxy['version']}, commit {_commit()}",
         "controller": f"ansible-core {version('ansible-core')}, "
         f"Python {platform.python_version()}, kubernetes {version('kubernetes')}",
         "nodes": "containers with Debian 12, "
@@ -39,6 +40,12 @@ def read() -> dict[str, str]:
         f"NVIDIA driver {description['drivers'][0]}, "
         f"container toolkit {versions.CONTAINER_TOOLKIT}, device plugin {versions.DEVICE_PLUGIN}",
     }
+
+
+def _commit() -> str:
+    """Return the commit of this checkout, with a mark if files of it have changed."""
+    command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _value(path: str, name: str) -> str:

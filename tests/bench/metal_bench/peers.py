@@ -105,32 +105,25 @@ def _version(role: Path) -> str:
     return found.stdout.strip() or "unknown version"
 
 
-def describe(peers: Peers | None) -> Section:
-    rows: tuple[tuple[str, ...], ...] = ()
-    goals: tuple[Goal, ...] = ()
-    remarks = "Not measured: `make bench PEERS=FOLDER` measures the roles in a folder."
-    if peers:
-        ratio = statistics.median(each.ours.seconds / each.theirs.seconds for each in peers.rounds)
-        again = peers.again.ours.seconds / peers.again.theirs.seconds
-        goals = (Goal("first run with the driver, relative to peers without", ratio, LIMIT),)
-        rows = (
+def describe(peers: Peers) -> Section:
+    ratio = statistics.median(each.ours.seconds / each.theirs.seconds for each in peers.rounds)
+    again = peers.again.ours.seconds / peers.again.theirs.seconds
+    versions = (f"{name} at commit {version}" for name, version in peers.versions.items())
+    return Section(
+        "Next to other roles",
+        (Goal("first run with the driver, relative to peers without", ratio, LIMIT),),
+        TEXT,
+        ("", "first run", "operations", "no-change run", "operations"),
+        (
             _row("ours", [each.ours for each in peers.rounds], peers.again.ours),
             _row("theirs", [each.theirs for each in peers.rounds], peers.again.theirs),
             ("ratio", number(ratio), "", number(again), ""),
-        )
-        versions = (f"{name} at commit {version}" for name, version in peers.versions.items())
-        remarks = f"First runs are medians of {len(peers.rounds)}. Peers: {', '.join(versions)}."
-    return Section(
-        "Next to other roles",
-        goals,
-        TEXT,
-        ("", "first run", "operations", "no-change run", "operations"),
-        rows,
+        ),
         (
             "ansible-playbook tests/bench/ours.yml --limit=ours-1",
             "ansible-playbook theirs.yml --limit=theirs-1   # metal_bench/peers.py: THEIRS",
         ),
-        remarks,
+        f"First runs are medians of {len(peers.rounds)}. Peers: {', '.join(versions)}.",
     )
 
 

@@ -16,9 +16,9 @@ SPDX-License-Identifier: GPL-3.0-or-later
 
 # Benchmarks
 
-`make bench` writes this file, in one run on one machine. Most figures are counts, or ratios to a
-real alternative of the same run, because seconds differ between machines. Some are seconds, and
-their goals are limits. Repeated measurements are medians.
+`make bench` writes this file. Most figures are counts, or ratios to a real alternative of the same
+run, because seconds differ between machines. Some are seconds, and their goals are limits. Repeated
+measurements are medians. Each part was measured as a whole, in one run.
 """
 
 
@@ -47,13 +47,34 @@ class Section(NamedTuple):
     remarks: str = ""  # conclusions from the table
 
 
-def render(sections: Sequence[Section], machine: Mapping[str, str]) -> str:
-    """Return the whole document. `machine` has the machine and the versions."""
-    parts = [HEAD, table(("", ""), tuple(machine.items())), _summary(sections)]
-    return "\n".join([*parts, *map(section, sections)])
+class Measured(NamedTuple):
+    """A part, with the machine and the versions that measured it."""
+
+    machine: Mapping[str, str]
+    section: Section
 
 
-def section(part: Section) -> str:
+def render(parts: Sequence[Measured]) -> str:
+    """Return the whole document."""
+    runs: list[Mapping[str, str]] = []
+    for part in parts:
+        if part.machine not in runs:
+            runs.append(part.machine)
+    sections = [section(part.section, _run(runs, part)) for part in parts]
+    return "\n".join([HEAD, _runs(runs), _summary(runs, parts), *sections])
+
+
+def _run(runs: Sequence[Mapping[str, str]], part: Measured) -> str:
+    return f"run {runs.index(part.machine) + 1}"
+
+
+def _runs(runs: Sequence[Mapping[str, str]]) -> str:
+    names = dict.fromkeys(name for run in runs for name in run)
+    rows = tuple((name, *(run.get(name, "") for run in runs)) for name in names)
+    return table(("", *(f"run {number}" for number in range(1, len(runs) + 1))), rows)
+
+
+def section(part: Section, run: str) -> str:
     """Return one part of the document."""
     commands = "\n".join(part.commands)
     blocks = [
@@ -62,22 +83,24 @@ def section(part: Section) -> str:
         table(part.columns, part.rows),
         *([f"{part.remarks}\n"] if part.remarks else []),
         f"```shell\n{commands}\n```\n",
+        f"Measured in {run}.\n",
     ]
     return "\n".join(blocks)
 
 
-def _summary(sections: Sequence[Section]) -> str:
+def _summary(runs: Sequence[Mapping[str, str]], parts: Sequence[Measured]) -> str:
     rows = [
         (
             goal.figure,
             number(goal.measured, goal.unit),
             number(goal.limit, goal.unit),
             "met" if goal.met else "**missed**",
+            _run(runs, part),
         )
-        for part in sections
-        for goal in part.goals
+        for part in parts
+        for goal in part.section.goals
     ]
-    return table(("figure", "measured", "goal", ""), tuple(rows))
+    return table(("figure", "measured", "goal", "", "of"), tuple(rows))
 
 
 def number(value: float, unit: str = "") -> str:

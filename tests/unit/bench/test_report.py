@@ -9,6 +9,7 @@ import pytest
 from installed import Run
 
 from metal_bench import (
+    cli,
     command,
     crowd,
     delay,
@@ -18,6 +19,7 @@ from metal_bench import (
     machine,
     operations,
     peers,
+    record,
     report,
     smoke,
 )
@@ -26,7 +28,7 @@ from metal_bench.first_run import Round
 from metal_bench.operations import Count
 from metal_bench.peers import Peers, Way
 from metal_bench.processes import Cost
-from metal_bench.report import Goal, Section
+from metal_bench.report import Goal, Measured, Section
 from metal_bench.smoke import Smoke
 
 SECTION = Section(
@@ -40,10 +42,15 @@ SECTION = Section(
 )
 
 RENDERED = """\
-| figure | measured | goal |  |
-| --- | --- | --- | --- |
-| operations | 6 | 6 | met |
-| delay | 1.50 s | 1.00 s | **missed** |
+|  | run 1 | run 2 |
+| --- | --- | --- |
+| machine | 2 cores | 4 cores |
+| load | 0.1 |  |
+
+| figure | measured | goal |  | of |
+| --- | --- | --- | --- | --- |
+| operations | 6 | 6 | met | run 2 |
+| delay | 1.50 s | 1.00 s | **missed** | run 2 |
 
 ## Part
 
@@ -58,14 +65,31 @@ What follows.
 ```shell
 make bench
 ```
+
+Measured in run 2.
 """
+HERE = {"machine": "2 cores"}
 
 
 def test_render_puts_goals_beside_results():
-    text = report.render([SECTION], {"machine": "2 cores"})
+    first = Measured({**HERE, "load": "0.1"}, SECTION._replace(title="Other", goals=()))
+    text = report.render([first, Measured({"machine": "4 cores"}, SECTION)])
     assert text.startswith(report.HEAD)
-    assert "| machine | 2 cores |\n" in text
-    assert text.endswith(RENDERED)
+    other = text[text.index("## Other") : text.index("## Part")]
+    assert other.endswith("Measured in run 1.\n\n")
+    assert text.removeprefix(f"{report.HEAD}\n").replace(other, "") == RENDERED
+
+
+def test_record_keeps_parts_of_former_runs(tmp_path):
+    path = tmp_path / "results.yml"
+    parts = {"part": Measured(HERE, SECTION)}
+    record.save(parts, path)
+    assert record.load(path) == parts
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_page_is_made_of_the_record():
+    assert cli.REPORT.read_text() == cli.page(record.load())
 
 
 OPERATIONS = {
@@ -180,13 +204,14 @@ def test_operations_belong_to_the_role_that_needs_them():
         "config_document, restore 2000 lines of TOML",
         "| machine |",
         "| date |",
+        "commit ",
     ],
 )
 def test_report_has_every_figure(figure):
     sections = [
         operations.describe(OPERATIONS),
         first_run.describe([Round(4, 6, 6, {}, 30, 5)]),
-        peers.describe(None),
+        peers.describe(PEERS),
         command.describe(COMMAND),
         documents.describe(TURNS),
         delay.describe([0.2]),
@@ -194,4 +219,5 @@ def test_report_has_every_figure(figure):
         fleet.describe(FLEET),
         crowd.describe([Size(size, 12, COSTS) for size in crowd.SIZES]),
     ]
-    assert figure in " ".join(report.render(sections, machine.read()).split())
+    parts = [Measured(machine.read(), section) for section in sections]
+    assert figure in " ".join(report.render(parts).split())
