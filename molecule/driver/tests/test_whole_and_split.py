@@ -1,0 +1,150 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The CDI specification follows the GPU: MIG splits it, it is whole again, and it is another card.
+
+NVIDIA's generator writes the specification, by NVIDIA's service. Nothing tells the service that
+instances came or went, so the next run has to.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+RUNTIME = ("--tags", "runtime", "-e", "nvidia_driver_source=nvidia")
+SPECIFICATION = "/run/cdi/nvidia.yaml"
+KEPT = "/etc/cdi/kept.yaml"
+ELSEWHERE = "0000:85:00.0"
+
+
+@pytest.fixture
+def gpu(laboratory):
+    return laboratory.host("gpu-1")
+
+
+def names(gpu):
+    """Return the devices of the specification, as the toolkit lists them."""
+    listed = gpu.check_output("nvidia-ctk --quiet cdi list").split()
+    return {name.partition("=")[2] for name in listed if name.startswith("nvidia.com/gpu=")}
+
+
+def uuids(gpu):
+    """Return the UUIDs of the GPU and of its instances, in order."""
+    return re.findall(r"UUID: (\S+?)\)", gpu.check_output("nvidia-smi -L"))
+
+
+def container(laboratory, gpu, device):
+    """Return what nvidia-smi lists in a container that gets a device of the specification."""
+    image = laboratory.facts["images"]["cuda"]
+    run = f"ctr -n k8s.io run --rm --device nvidia.com/gpu={device} {image} cdi nvidia-smi -L"
+    return gpu.check_output(run).splitlines()
+
+
+def mend(laboratory, gpu, reason):
+    """Run the role on a specification of the past: check mode has the reason and writes nothing.
+
+    A second run changes nothing.
+    """
+    before = gpu.check_output(f"cat {SPECIFICATION}")
+    check = laboratory.playbook("metal.gpu.site", "--check", *RUNTIME)
+    assert f"in the CDI specification, {reason}" in check.words
+    assert gpu.check_output(f"cat {SPECIFICATION}") == before
+    assert laboratory.playbook("metal.gpu.site", *RUNTIME).returncode == 0
+    assert gpu.check_output(f"cat {SPECIFICATION}") != before
+    assert "gpu-1" in laboratory.playbook("metal.gpu.site", *RUNTIME).unchanged
+
+
+def test_gpu_is_split(laboratory, gpu):
+    (whole,) = uuids(gpu)
+    assert names(gpu) == {"all", "0", whole}
+    laboratory.lab("fault", "gpu-1", "mig", "0", "1g.5gb", "1g.5gb")
+    mend(laboratory, gpu, f"GPU 0 (0000:03:00.0, {whole}) is whole, but its MIG mode is on")
+    _whole, *parts = uuids(gpu)
+    assert len(parts) == 2
+    assert names(gpu) == {"all", "0:0", "0:1", *parts}
+    for device, part in (("0:0", parts[0]), ("0:1", parts[1]), (parts[1], parts[1])):
+        _gpu, line = container(laboratory, gpu, device)
+        assert part in line
+    assert len(container(laboratory, gpu, "all")) == 3
+
+
+def test_same_names_of_other_instances(laboratory, gpu):
+    """The instances are counted anew: what was 0:0 is 0:1 now."""
+    laboratory.lab("fault", "gpu-1", "mig", "0", "1g.5gb", "3g.20gb")
+    mend(laboratory, gpu, "0:0 has the device files of another MIG instance")
+    _gpu, line = container(laboratory, gpu, "0:0")
+    assert "MIG 3g.20gb" in line
+
+
+def test_instance_is_destroyed(laboratory, gpu):
+    laboratory.lab("fault", "gpu-1", "mig", "0", "3g.20gb")
+    mend(laboratory, gpu, "0:1 is a MIG instance that the node no longer has")
+    _whole, part = uuids(gpu)
+    assert names(gpu) == {"all", "0:0", part}
+
+
+def test_generator_that_runs_before_anything_creates_the_files(laboratory, gpu):
+    """It leaves them out without an error. NVIDIA's service runs nvidia-smi, which creates them."""
+    gpu.check_output("rm --recursive /dev/nvidia-caps")
+    gpu.check_output(f"nvidia-ctk cdi generate --output={SPECIFICATION}")
+    assert len(container(laboratory, gpu, "0:0")) == 1
+    mend(laboratory, gpu, "0:0 lacks the device files of its MIG instance")
+    assert len(container(laboratory, gpu, "0:0")) == 2
+
+
+def test_boot_ends_the_instances(laboratory, gpu):
+    """The mode stays, so the generator has nothing to list. The role waits for instances."""
+    laboratory.reboot("gpu-1")
+    gpu.run("timeout 120 systemctl is-system-running --wait")  # NVIDIA's service has failed
+    assert not gpu.file(SPECIFICATION).exists
+    run = laboratory.playbook("metal.gpu.site", *RUNTIME)
+    assert "gpu-1" in run.unchanged
+    assert "CDI_MIG_EMPTY gpu-1: " in run.words
+    verify = laboratory.playbook("metal.gpu.verify")
+    assert verify.returncode != 0
+    assert "MIG_EMPTY gpu-1: " in verify.words
+
+    laboratory.lab("fault", "gpu-1", "mig", "0", "1g.5gb")
+    assert laboratory.playbook("metal.gpu.site", *RUNTIME).returncode == 0
+    _whole, part = uuids(gpu)
+    assert names(gpu) == {"all", "0:0", part}
+    assert "gpu-1" in laboratory.playbook("metal.gpu.site", *RUNTIME).unchanged
+
+
+def test_gpu_is_whole_again(laboratory, gpu):
+    laboratory.lab("fault", "gpu-1", "mig-off", "0")
+    mend(laboratory, gpu, "GPU 0 is in parts (0:0), but its MIG mode is off")
+    (whole,) = uuids(gpu)
+    assert names(gpu) == {"all", "0", whole}
+    assert "UUID: GPU-" in container(laboratory, gpu, "0")[0]
+
+
+def test_another_card_in_another_slot(laboratory, gpu):
+    """NVIDIA's service writes the specification at boot. That of the former card would be kept if
+    somebody put it back, and by a file of the admin.
+    """
+    (former,) = uuids(gpu)
+    gpu.check_output(f"cp {SPECIFICATION} /root/former.yaml")
+    laboratory.lab("fault", "gpu-1", "swap-gpu", "0", ELSEWHERE)
+    laboratory.reboot("gpu-1")
+    gpu.run("timeout 120 systemctl is-system-running --wait")
+    (card,) = uuids(gpu)
+    assert card != former
+    assert ELSEWHERE in gpu.check_output("nvidia-smi --query-gpu=pci.bus_id --format=csv,noheader")
+    assert names(gpu) == {"all", "0", card}
+    run = laboratory.playbook("metal.gpu.site", *RUNTIME)
+    assert "gpu-1" in run.unchanged
+
+    right = gpu.check_output(f"cat {SPECIFICATION}")
+    gpu.check_output(f"cp /root/former.yaml {SPECIFICATION}")
+    mend(laboratory, gpu, f"{former} is no GPU of this node")
+    assert gpu.check_output(f"cat {SPECIFICATION}") == right
+    assert card in container(laboratory, gpu, "0")[0]
+
+    gpu.check_output(f"mkdir -p /etc/cdi && mv /root/former.yaml {KEPT}")
+    verify = laboratory.playbook("metal.gpu.verify")
+    gpu.check_output(f"rm {KEPT}")
+    assert verify.returncode == 0
+    assert f"CDI_GPU_GONE gpu-1: the CDI specification {KEPT} names {former}" in verify.words
