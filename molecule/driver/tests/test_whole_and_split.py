@@ -15,6 +15,7 @@ import pytest
 
 RUNTIME = ("--tags", "runtime", "-e", "nvidia_driver_source=nvidia")
 SPECIFICATION = "/run/cdi/nvidia.yaml"
+PLUGINS = "/var/run/cdi/k8s.device-plugin.nvidia.com-gpu.json"
 KEPT = "/etc/cdi/kept.yaml"
 ELSEWHERE = "0000:85:00.0"
 
@@ -22,6 +23,18 @@ ELSEWHERE = "0000:85:00.0"
 @pytest.fixture
 def gpu(laboratory):
     return laboratory.host("gpu-1")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def image(laboratory):
+    """The kubelet pulls the image of the containers, and no pod of the other tests has the GPU."""
+    laboratory.kubectl("delete", "replicaset", "holder", "--ignore-not-found", "--wait")
+    image = laboratory.facts["images"]["cuda"]
+    options = (f"--image={image}", "--restart=Never", "--command", "--", "sleep", "0")
+    laboratory.kubectl("run", "puller", *options)
+    laboratory.kubectl("wait", "pod/puller", "--for=jsonpath={.status.phase}=Succeeded")
+    laboratory.kubectl("delete", "pod", "puller")
+    return image
 
 
 def names(gpu):
@@ -35,46 +48,49 @@ def uuids(gpu):
     return re.findall(r"UUID: (\S+?)\)", gpu.check_output("nvidia-smi -L"))
 
 
-def container(laboratory, gpu, device):
+def container(gpu, image, device):
     """Return what nvidia-smi lists in a container that gets a device of the specification."""
-    image = laboratory.facts["images"]["cuda"]
     run = f"ctr -n k8s.io run --rm --device nvidia.com/gpu={device} {image} cdi nvidia-smi -L"
     return gpu.check_output(run).splitlines()
 
 
 def mend(laboratory, gpu, reason):
-    """Run the role on a specification of the past: check mode has the reason and writes nothing.
-
-    A second run changes nothing.
-    """
+    """Run the role on a specification of the past, and assert that this is why it writes it."""
     before = gpu.check_output(f"cat {SPECIFICATION}")
+    run = laboratory.playbook("metal.gpu.site", *RUNTIME)
+    assert run.returncode == 0
+    assert f"in the CDI specification, {reason}" in run.words
+    assert gpu.check_output(f"cat {SPECIFICATION}") != before
+
+
+def test_gpu_is_split(laboratory, gpu, image):
+    (whole,) = uuids(gpu)
+    assert names(gpu) == {"all", "0", whole}
+    before = gpu.check_output(f"cat {SPECIFICATION}")
+    laboratory.lab("fault", "gpu-1", "mig", "0", "1g.5gb", "1g.5gb")
+    reason = f"{whole} is whole, but its MIG mode is on"
     check = laboratory.playbook("metal.gpu.site", "--check", *RUNTIME)
     assert f"in the CDI specification, {reason}" in check.words
     assert gpu.check_output(f"cat {SPECIFICATION}") == before
-    assert laboratory.playbook("metal.gpu.site", *RUNTIME).returncode == 0
-    assert gpu.check_output(f"cat {SPECIFICATION}") != before
-    assert "gpu-1" in laboratory.playbook("metal.gpu.site", *RUNTIME).unchanged
-
-
-def test_gpu_is_split(laboratory, gpu):
-    (whole,) = uuids(gpu)
-    assert names(gpu) == {"all", "0", whole}
-    laboratory.lab("fault", "gpu-1", "mig", "0", "1g.5gb", "1g.5gb")
-    mend(laboratory, gpu, f"GPU 0 (0000:03:00.0, {whole}) is whole, but its MIG mode is on")
+    mend(laboratory, gpu, reason)
+    again = laboratory.playbook("metal.gpu.site", *RUNTIME)
+    assert "gpu-1" in again.unchanged
+    # The plugin counts the parts at its start: its own file is of the past until then.
+    assert f"CDI_FILE_OUTDATED gpu-1: in the CDI specification {PLUGINS}, {whole} is" in again.words
     _whole, *parts = uuids(gpu)
     assert len(parts) == 2
     assert names(gpu) == {"all", "0:0", "0:1", *parts}
     for device, part in (("0:0", parts[0]), ("0:1", parts[1]), (parts[1], parts[1])):
-        _gpu, line = container(laboratory, gpu, device)
+        _gpu, line = container(gpu, image, device)
         assert part in line
-    assert len(container(laboratory, gpu, "all")) == 3
+    assert len(container(gpu, image, "all")) == 3
 
 
-def test_same_names_of_other_instances(laboratory, gpu):
+def test_same_names_of_other_instances(laboratory, gpu, image):
     """The instances are counted anew: what was 0:0 is 0:1 now."""
     laboratory.lab("fault", "gpu-1", "mig", "0", "1g.5gb", "3g.20gb")
     mend(laboratory, gpu, "0:0 has the device files of another MIG instance")
-    _gpu, line = container(laboratory, gpu, "0:0")
+    _gpu, line = container(gpu, image, "0:0")
     assert "MIG 3g.20gb" in line
 
 
@@ -85,13 +101,13 @@ def test_instance_is_destroyed(laboratory, gpu):
     assert names(gpu) == {"all", "0:0", part}
 
 
-def test_generator_that_runs_before_anything_creates_the_files(laboratory, gpu):
+def test_generator_that_runs_before_anything_creates_the_files(laboratory, gpu, image):
     """It leaves them out without an error. NVIDIA's service runs nvidia-smi, which creates them."""
     gpu.check_output("rm --recursive /dev/nvidia-caps")
     gpu.check_output(f"nvidia-ctk cdi generate --output={SPECIFICATION}")
-    assert len(container(laboratory, gpu, "0:0")) == 1
+    assert len(container(gpu, image, "0:0")) == 1
     mend(laboratory, gpu, "0:0 lacks the device files of its MIG instance")
-    assert len(container(laboratory, gpu, "0:0")) == 2
+    assert len(container(gpu, image, "0:0")) == 2
 
 
 def test_boot_ends_the_instances(laboratory, gpu):
@@ -110,18 +126,17 @@ def test_boot_ends_the_instances(laboratory, gpu):
     assert laboratory.playbook("metal.gpu.site", *RUNTIME).returncode == 0
     _whole, part = uuids(gpu)
     assert names(gpu) == {"all", "0:0", part}
-    assert "gpu-1" in laboratory.playbook("metal.gpu.site", *RUNTIME).unchanged
 
 
-def test_gpu_is_whole_again(laboratory, gpu):
+def test_gpu_is_whole_again(laboratory, gpu, image):
     laboratory.lab("fault", "gpu-1", "mig-off", "0")
-    mend(laboratory, gpu, "GPU 0 is in parts (0:0), but its MIG mode is off")
     (whole,) = uuids(gpu)
+    mend(laboratory, gpu, f"{whole} is in parts (0:0), but its MIG mode is off")
     assert names(gpu) == {"all", "0", whole}
-    assert "UUID: GPU-" in container(laboratory, gpu, "0")[0]
+    assert "UUID: GPU-" in container(gpu, image, "0")[0]
 
 
-def test_another_card_in_another_slot(laboratory, gpu):
+def test_another_card_in_another_slot(laboratory, gpu, image):
     """NVIDIA's service writes the specification at boot. That of the former card would be kept if
     somebody put it back, and by a file of the admin.
     """
@@ -141,10 +156,11 @@ def test_another_card_in_another_slot(laboratory, gpu):
     gpu.check_output(f"cp /root/former.yaml {SPECIFICATION}")
     mend(laboratory, gpu, f"{former} is no GPU of this node")
     assert gpu.check_output(f"cat {SPECIFICATION}") == right
-    assert card in container(laboratory, gpu, "0")[0]
+    assert card in container(gpu, image, "0")[0]
 
     gpu.check_output(f"mkdir -p /etc/cdi && mv /root/former.yaml {KEPT}")
     verify = laboratory.playbook("metal.gpu.verify")
     gpu.check_output(f"rm {KEPT}")
     assert verify.returncode == 0
-    assert f"CDI_GPU_GONE gpu-1: the CDI specification {KEPT} names {former}" in verify.words
+    words = f"the CDI specification {KEPT} names GPUs that the node no longer has: {former}"
+    assert f"CDI_GPU_GONE gpu-1: {words}" in verify.words
