@@ -130,7 +130,7 @@ def test_page_exchanges_the_driver(laboratory, gpu, tmp_path):
     ],
 )
 def test_specification_of_the_past_is_written_again(laboratory, gpu, past, reason):
-    """Of a former driver, and before the driver was loaded again. test_whole_and_split.py has what
+    """Of a former driver, and before the driver was loaded again. The scenario mig has what
     becomes of the GPU.
     """
     image = laboratory.facts["images"]["cuda"]

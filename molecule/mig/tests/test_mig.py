@@ -13,7 +13,7 @@ import re
 
 import pytest
 
-RUNTIME = ("--tags", "runtime", "-e", "nvidia_driver_source=nvidia")
+RUNTIME = ("--tags", "runtime")
 SPECIFICATION = "/run/cdi/nvidia.yaml"
 PLUGINS = "/var/run/cdi/k8s.device-plugin.nvidia.com-gpu.json"
 KEPT = "/etc/cdi/kept.yaml"
@@ -27,8 +27,7 @@ def gpu(laboratory):
 
 @pytest.fixture(scope="module", autouse=True)
 def image(laboratory):
-    """The kubelet pulls the image of the containers, and no pod of the other tests has the GPU."""
-    laboratory.kubectl("delete", "replicaset", "holder", "--ignore-not-found", "--wait")
+    """The kubelet pulls the image of the containers, with its login."""
     image = laboratory.facts["images"]["cuda"]
     options = (f"--image={image}", "--restart=Never", "--command", "--", "sleep", "0")
     laboratory.kubectl("run", "puller", *options)
