@@ -310,15 +310,17 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
     nvmlReturn_t result = find(has_uuid, uuid, NVML_ERROR_NOT_FOUND, device);
 
+    pthread_mutex_lock(&lock);
     for (int i = 0; result == NVML_ERROR_NOT_FOUND && i < machine.gpu_count; i++)
-        for (int j = 0; j < MAX_INSTANCES; j++) {
+        for (int j = 0; machine.gpus[i].present && j < MAX_INSTANCES; j++) {
             struct instance *instance = &machine.gpus[i].instances[j];
 
-            if (machine.gpus[i].present && instance->present && strcmp(instance->uuid, uuid) == 0) {
+            if (instance->present && strcmp(instance->uuid, uuid) == 0) {
                 *device = (nvmlDevice_t)(void *)instance;
-                return NVML_SUCCESS;
+                result = NVML_SUCCESS;
             }
         }
+    pthread_mutex_unlock(&lock);
     return result;
 }
 
