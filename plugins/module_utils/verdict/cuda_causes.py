@@ -51,6 +51,8 @@ def on_node(error: CudaError, node: Node, smoke: SmokeRow, uuids: Sequence[str])
 
 
 def _on_node(error: CudaError, node: Node, smoke: SmokeRow, uuids: Sequence[str]) -> CudaError:
+    if error.number in (46, 100) and _is_split(node, uuids):
+        return _of_parts(error)
     if error.number == 35:
         return _of_library(error, node, smoke)
     if error.number == 46:
@@ -74,6 +76,23 @@ def _of_library(error: CudaError, node: Node, smoke: SmokeRow) -> CudaError:
             "run `ldconfig -p | grep -F libcuda.so.1` on the node; if it prints nothing, install "
             f"the missing part of the driver; otherwise {_SPECIFY}; where pods get GPUs without "
             "CDI, NVIDIA_DRIVER_CAPABILITIES of the image must contain compute"
+        ),
+    )
+
+
+def _is_split(node: Node, uuids: Sequence[str]) -> bool:
+    """Tell whether these are whole GPUs, and MIG splits one of them."""
+    gpus = [gpu for gpu in node["health"]["gpus"] if gpu["uuid"] in uuids]
+    return any(gpu["mig"] == "Enabled" and gpu["mig_instances"] for gpu in gpus)
+
+
+def _of_parts(error: CudaError) -> CudaError:
+    return error._replace(
+        cause="MIG splits the GPU, and the pod got the GPU instead of a MIG instance",
+        remedy=(
+            "have the device plugin hand out the instances, with `--mig-strategy=single` or "
+            "`--mig-strategy=mixed` in device_plugin_args; if it does, delete the device plugin's "
+            "pod there, as it counts the instances at its start"
         ),
     )
 

@@ -3,21 +3,13 @@
 """The simulated kernel of a node: what loads, what breaks, and what everyone sees of it."""
 
 import io
-import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-
-import metal_lab
-from metal_lab.silicon.machine import machine_json
-
-LAB = Path(metal_lab.__file__).parent
-sys.path.insert(0, str(LAB / "silicon/node/usr/local/lib/metal-lab"))
-
-from simulation import (  # noqa: E402
+from rig import LAB, LIBRARY, RELEASE, Rig
+from simulation import (
     boot,
     device_files,
     fabric,
@@ -26,85 +18,11 @@ from simulation import (  # noqa: E402
     kmod,
     trees,
 )
-from simulation.faults import FAULTS, FaultError  # noqa: E402
-from simulation.state import UVM_MAJOR, Kernel, Machine, Node  # noqa: E402
+from simulation.faults import FaultError
+from simulation.state import UVM_MAJOR, Kernel, Machine
 
-RELEASE = "6.1.0-26-amd64"
-LIBRARY = "/usr/lib/x86_64-linux-gnu/libnvidia-sandboxutils.so.580.178.04"
 P100 = ["0000:03:00.0", "0000:04:00.0", "0000:83:00.0", "0000:84:00.0"]
 OTHER_DRIVERS = {"0000:02:00.0": "ast", "0000:81:00.0": "mlx5_core"}
-
-
-DESCRIPTIONS = {
-    name: yaml.safe_load((LAB / "files/machines" / f"{name}.yml").read_text())
-    for name in ("p100x4", "t4x1", "h100x8", "a100x8", "b200x8")
-}
-
-
-class Rig:
-    """A node in a planted directory, with a driver on its disk."""
-
-    def __init__(self, root, machine, flavour="proprietary", version="580.178.04"):
-        self.node = Node(root, RELEASE)
-        self.node.state.mkdir(parents=True)
-        description = json.dumps(machine_json(DESCRIPTIONS[machine], "gpu-1"))
-        self.write("/usr/local/lib/metal-lab/machine.json", description)
-        self.write(LIBRARY, "head of a library\n")
-        if flavour:
-            self.write(
-                f"/lib/modules/{RELEASE}/updates/dkms/nvidia.ko",
-                f"version={version}\nflavour={flavour}\n",
-            )
-        self.machine, self.kernel = Machine.load(self.node), Kernel.load(self.node)
-
-    def write(self, path, content):
-        file = self.node.path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content)
-
-    def read(self, path):
-        return self.node.path(path).read_text()
-
-    def modprobe(self, *arguments):
-        status = kmod.modprobe(self.node, self.machine, self.kernel, list(arguments))
-        self.render()
-        return status
-
-    def nvidia_modprobe(self, *arguments):
-        status = device_files.nvidia_modprobe(self.node, self.machine, self.kernel, list(arguments))
-        self.render()
-        return status
-
-    def fault(self, name, *arguments):
-        FAULTS[name](self.node, self.machine, self.kernel, list(arguments))
-        self.render()
-
-    def render(self):
-        trees.render(self.node, self.machine, self.kernel, lambda path, *_: Path(path).touch())
-
-    def create_all(self):
-        """As ub-device-create does."""
-        device_files.create(self.kernel, device_files.possible(self.kernel))
-        self.render()
-
-    def reboot(self):
-        self.machine.save()
-        self.kernel = Kernel(self.kernel.file)
-        boot.coldplug(self.node, self.machine, self.kernel)
-        self.render()
-
-    def drivers(self):
-        links = self.node.path("/sys/bus/pci/devices").glob("*/driver")
-        return {link.parent.name: link.readlink().name for link in links if link.is_symlink()}
-
-    def devices(self):
-        return sorted(file.name for file in self.node.path("/dev").iterdir())
-
-    def states(self):
-        """What NVML will say of each GPU, by address."""
-        words = [line.split() for line in self.read(LIBRARY).splitlines() if line[:4] == "gpu "]
-        rows = [dict(word.split("=", 1) for word in line if "=" in word) for line in words]
-        return {row["address"]: row["state"] for row in rows}
 
 
 @pytest.fixture
@@ -804,7 +722,7 @@ def test_secure_boot_variable(p100, tmp_path):
 
 def test_an_enrolled_key_lets_modules_load(p100, capsys):
     """The words and exit codes are those of the record."""
-    record = Path(metal_lab.__file__).parent / "recorded" / "dkms.yml"
+    record = LAB / "recorded/dkms.yml"
     (enrolled, *_, missing, _blocked) = yaml.safe_load(record.read_text())["test_key"]
     p100.fault("secure-boot")
     p100.fault("key-enrolled")
@@ -825,7 +743,7 @@ def test_an_enrolled_key_lets_modules_load(p100, capsys):
 
 def test_a_key_is_enrolled_in_two_steps(p100, capsys, monkeypatch):
     """The person at the console does the second one."""
-    record = Path(metal_lab.__file__).parent / "recorded" / "dkms.yml"
+    record = LAB / "recorded/dkms.yml"
     (requested,) = (
         row for row in yaml.safe_load(record.read_text())["test_key"] if row["state"] == "requested"
     )

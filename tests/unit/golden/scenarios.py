@@ -13,6 +13,9 @@ import yaml
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS, ROOT
 
+# A card with the drivers of another one, of which the rows are.
+_SAME_AS = {"a100": "t4"}
+
 
 class Node(NamedTuple):
     """A node of a scenario."""
@@ -33,7 +36,9 @@ def nodes() -> Iterator[Node]:
     for path in sorted(ROOT.glob("molecule/*/lab.yml")):
         for node in yaml.safe_load(path.read_text())["nodes"]:
             model = node["machine"].partition("x")[0]
-            yield Node(path.parent.name, _system(node["os"]), generations[model])
+            yield Node(
+                path.parent.name, _system(node["os"]), generations[_SAME_AS.get(model, model)]
+            )
 
 
 def _system(name: str) -> str:

@@ -105,7 +105,7 @@ def build(
             library(
                 "libnvidia-ml",
                 "libnvidia-ml.so.1",
-                [nvml / "nvml.c", nvml / "health.c", nvml / "machine.c", stubs],
+                [nvml / f"{name}.c" for name in ("nvml", "health", "mig", "machine")] + [stubs],
                 "-fvisibility=hidden",
                 "-Wmissing-prototypes",
                 "-pthread",

@@ -9,10 +9,14 @@ differ.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 # Another one would give all GPUs new UUIDs, which documents show.
 NAMESPACE = uuid.UUID("d20d47d4-8d76-5890-a185-df1e477d4775")
@@ -58,6 +62,7 @@ def _gpu_functions(groups: list[dict[str, Any]], node_name: str) -> Iterator[dic
                     for key in ("memory_mib", "compute_capability", "architecture", "power_w")
                 },
                 "mig": model.get("mig", False),
+                "profiles": mig_profiles(model["model"]) if model.get("mig") else [],
             },
         }
         if audio := model.get("audio_device"):
@@ -70,6 +75,24 @@ def _gpu_functions(groups: list[dict[str, Any]], node_name: str) -> Iterator[dic
                 "numa_node": numa_node,
                 "driver": "snd_hda_intel",
             }
+
+
+@functools.cache
+def _mig_record() -> dict[str, Any]:
+    file = Path(__file__).parents[1] / "recorded/mig.yml"
+    content: dict[str, Any] = yaml.safe_load(file.read_text())
+    return content
+
+
+def mig_profiles(model: str) -> list[dict[str, Any]]:
+    """How MIG can split a model, as the record has it; empty if nobody has recorded it.
+
+    `numbers` are those that its GPU instances get.
+    """
+    record = _mig_record()
+    numbers = {row["slices"]: row["numbers"] for row in record["gpu instances"]}
+    parts = [part for row in record["profiles"] if row["gpu"] == model for part in row["parts"]]
+    return [{**part, "numbers": numbers[part["slices"]]} for part in parts]
 
 
 def _slot(position: int, total: int) -> tuple[str, int]:

@@ -53,6 +53,8 @@ static void load_nvml(void)
     NVML_FUNCTIONS(RESOLVE)
     *(void **)&nvml.metal_lab_smi = dlsym(library, "metal_lab_smi");
     *(void **)&nvml.metal_lab_bus_id = dlsym(library, "metal_lab_bus_id");
+    *(void **)&nvml.metal_lab_instance_files = dlsym(library, "metal_lab_instance_files");
+    *(void **)&nvml.metal_lab_profile = dlsym(library, "metal_lab_profile");
 }
 
 static int exit_status(nvmlReturn_t result)
@@ -74,6 +76,7 @@ static void start_nvml(void)
 
     switch (result) {
     case NVML_SUCCESS:
+        nvml.metal_lab_instance_files();
         return;
     case NVML_ERROR_DRIVER_NOT_LOADED:
         leave(result, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA "
@@ -489,10 +492,19 @@ static int query(char *names, const char *format, const char *ids)
 static void print_listed(nvmlDevice_t handle, unsigned index)
 {
     char name[CELL_SIZE], uuid[CELL_SIZE];
+    nvmlDevice_t instance;
+    unsigned most = 0;
 
     nvml.nvmlDeviceGetName(handle, name, sizeof name);
     nvml.nvmlDeviceGetUUID(handle, uuid, sizeof uuid);
     printf("GPU %u: %s (UUID: %s)\n", index, name, uuid);
+    nvml.nvmlDeviceGetMaxMigDeviceCount(handle, &most);
+    for (unsigned i = 0; i < most; i++) {
+        if (nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, i, &instance) != NVML_SUCCESS)
+            continue;
+        nvml.nvmlDeviceGetUUID(instance, uuid, sizeof uuid);
+        printf("  MIG %-12sDevice %2u: (UUID: %s)\n", nvml.metal_lab_profile(instance), i, uuid);
+    }
 }
 
 /* If no GPUs are selected, it continues after a GPU without a handle. */

@@ -31,12 +31,16 @@ enum { MAX_DEVICES = 64, MAX_FIELDS = 64, CELL_SIZE = 128 };
     X(nvmlDeviceGetRetiredPagesPendingStatus) X(nvmlDeviceGetSramEccErrorStatus)                  \
     X(nvmlDeviceGetRepairStatus) X(nvmlDeviceGetCurrentClocksEventReasons)                        \
     X(nvmlDeviceGetCurrPcieLinkWidth) X(nvmlDeviceGetMaxPcieLinkWidth)                            \
-    X(nvmlDeviceGetCurrPcieLinkGeneration) X(nvmlDeviceGetMaxPcieLinkGeneration)
+    X(nvmlDeviceGetCurrPcieLinkGeneration) X(nvmlDeviceGetMaxPcieLinkGeneration)                  \
+    X(nvmlDeviceGetMaxMigDeviceCount) X(nvmlDeviceGetMigDeviceHandleByIndex)                      \
+    X(nvmlDeviceGetGpuInstanceId) X(nvmlDeviceGetComputeInstanceId)
 
 #define DECLARE(function) __typeof__(function) *function;
 struct nvml {
     NVML_FUNCTIONS(DECLARE)
     const char *(*metal_lab_smi)(void);
+    void (*metal_lab_instance_files)(void);
+    const char *(*metal_lab_profile)(nvmlDevice_t instance);
     void (*metal_lab_bus_id)(unsigned index, char *text, size_t size);
 };
 

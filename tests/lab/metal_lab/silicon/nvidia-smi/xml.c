@@ -273,6 +273,38 @@ static const char *compute_mode(nvmlComputeMode_t mode)
     }
 }
 
+static void put_instance(nvmlDevice_t instance, unsigned index)
+{
+    unsigned gpu_instance = 0, compute_instance = 0;
+
+    nvml.nvmlDeviceGetGpuInstanceId(instance, &gpu_instance);
+    nvml.nvmlDeviceGetComputeInstanceId(instance, &compute_instance);
+    begin("mig_device");
+    put("index", "%u", index);
+    put("gpu_instance_id", "%u", gpu_instance);
+    put("compute_instance_id", "%u", compute_instance);
+    end("mig_device");
+}
+
+static void put_instances(nvmlDevice_t device)
+{
+    unsigned most = 0, found = 0;
+    nvmlDevice_t instance;
+
+    nvml.nvmlDeviceGetMaxMigDeviceCount(device, &most);
+    for (unsigned i = 0; i < most; i++) {
+        if (nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, i, &instance) != NVML_SUCCESS)
+            continue;
+        if (found++ == 0)
+            begin("mig_devices");
+        put_instance(instance, i);
+    }
+    if (found)
+        end("mig_devices");
+    else
+        put("mig_devices", "\n%*sNone\n%*s", (int)depth, "", (int)depth, "");
+}
+
 static void put_gpu(const struct device *device)
 {
     char name[CELL_SIZE], uuid[CELL_SIZE], serial[CELL_SIZE];
@@ -299,7 +331,7 @@ static void put_gpu(const struct device *device)
     put_mode("current_mig", result, (int)mig);
     put_mode("pending_mig", result, (int)mig_pending);
     end("mig_mode");
-    put("mig_devices", "\n%*sNone\n%*s", (int)depth, "", (int)depth, "");
+    put_instances(device->handle);
     put("serial", "%s", serial);
     put("uuid", "%s", uuid);
     put("minor_number", "%u", minor);

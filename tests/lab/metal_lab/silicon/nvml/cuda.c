@@ -22,12 +22,15 @@ static int visible_count = -1; /* before cuInit */
 /* ---- which GPUs there are -------------------------------------------------------------------- */
 
 /* NVML finds no handle of a hidden GPU, and none of one that requires a reset. To the CUDA library,
- * they do not exist. */
+ * they do not exist, and neither does a split GPU of which the program has no part. */
 static bool exists(const struct gpu *gpu)
 {
     enum { NOT_FOUND = 6, RESET_REQUIRED = 16 }; /* nvml.h */
+    bool has_part = !gpu->mig; /* of a split GPU, a program uses a part */
 
-    return gpu->present && gpu->refused != NOT_FOUND && gpu->refused != RESET_REQUIRED;
+    for (int i = 0; i < MAX_INSTANCES; i++)
+        has_part |= gpu->instances[i].present;
+    return has_part && gpu->present && gpu->refused != NOT_FOUND && gpu->refused != RESET_REQUIRED;
 }
 
 static int by_place(const void *one, const void *other)

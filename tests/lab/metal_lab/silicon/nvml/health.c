@@ -20,6 +20,12 @@ static bool remaps_rows(const struct gpu *gpu)
     return gpu->architecture >= NVML_DEVICE_ARCH_AMPERE;
 }
 
+/* Of a GPU in MIG mode, the driver does not report them. */
+static bool shows_rows(const struct gpu *gpu)
+{
+    return remaps_rows(gpu) && !gpu->mig;
+}
+
 /* The generation that both the GPU and its slot support. */
 static unsigned link_generation(const struct gpu *gpu)
 {
@@ -68,7 +74,7 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correc
     struct gpu gpu;
     nvmlReturn_t result = metal_lab_reach(device, &gpu);
 
-    if (result == NVML_SUCCESS && !remaps_rows(&gpu))
+    if (result == NVML_SUCCESS && !shows_rows(&gpu))
         return NVML_ERROR_NOT_SUPPORTED;
     if (result == NVML_SUCCESS) {
         *corrected = 0;

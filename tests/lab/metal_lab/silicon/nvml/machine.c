@@ -125,6 +125,101 @@ bool machine_uvm_file(const struct machine *machine)
            && (long)major(status.st_rdev) == machine->uvm_major;
 }
 
+/* ---- MIG ------------------------------------------------------------------------------------- */
+
+static void instance_path(unsigned minor, char *path, size_t size)
+{
+    snprintf(path, size, ROOT "/dev/nvidia-caps/nvidia-cap%u", minor);
+}
+
+/* Programs in containers see the instances whose files they have. */
+static bool has_instance_files(const struct instance *instance)
+{
+    char path[PATH_MAX];
+
+    if (access(ROOT "/proc/driver/nvidia/version", F_OK) == 0)
+        return true;
+    instance_path(instance->gi_minor, path, sizeof path);
+    if (access(path, F_OK) != 0)
+        return false;
+    instance_path(instance->ci_minor, path, sizeof path);
+    return access(path, F_OK) == 0;
+}
+
+static void create_instance_file(const struct machine *machine, unsigned minor)
+{
+    char path[PATH_MAX];
+
+    instance_path(minor, path, sizeof path);
+    if (mkdir(ROOT "/dev/nvidia-caps", 0755) == 0)
+        chmod(ROOT "/dev/nvidia-caps", 0755);
+    if (access(path, F_OK) != 0
+        && mknod(path, S_IFCHR | 0444, makedev((unsigned)machine->caps_major, minor)) == 0)
+        chmod(path, 0444);
+}
+
+void machine_instance_files(const struct machine *machine)
+{
+    if (machine->caps_major < 0 || !may_create_files())
+        return;
+    for (int i = 0; i < machine->gpu_count; i++)
+        for (int j = 0; machine->gpus[i].present && j < MAX_INSTANCES; j++)
+            if (machine->gpus[i].instances[j].present) {
+                create_instance_file(machine, machine->gpus[i].instances[j].gi_minor);
+                create_instance_file(machine, machine->gpus[i].instances[j].ci_minor);
+            }
+}
+
+static struct gpu *gpu_of(struct machine *machine, const char *line)
+{
+    char uuid[sizeof machine->gpus->uuid];
+
+    value_of(line, "gpu", uuid, sizeof uuid);
+    for (int i = 0; i < machine->gpu_count; i++)
+        if (strcmp(machine->gpus[i].uuid, uuid) == 0)
+            return &machine->gpus[i];
+    return NULL;
+}
+
+static void parse_profile(struct machine *machine, const char *line)
+{
+    struct gpu *gpu = gpu_of(machine, line);
+    struct profile *profile;
+
+    if (!gpu || gpu->profile_count == MAX_PROFILES)
+        return;
+    profile = &gpu->profiles[gpu->profile_count++];
+    value_of(line, "name", profile->name, sizeof profile->name);
+    profile->slices = number_of(line, "slices", 10);
+    profile->number = number_of(line, "number", 10);
+    profile->most = number_of(line, "most", 10);
+    profile->multiprocessors = number_of(line, "multiprocessors", 10);
+    profile->memory_mib = number_of(line, "memory_mib", 10);
+}
+
+static void parse_instance(struct machine *machine, const char *line)
+{
+    struct gpu *gpu = gpu_of(machine, line);
+    const unsigned index = number_of(line, "index", 10), profile = number_of(line, "number", 10);
+    struct instance *instance;
+
+    if (!gpu || index >= MAX_INSTANCES)
+        return;
+    instance = &gpu->instances[index];
+    instance->index = index;
+    instance->gi = number_of(line, "gi", 10);
+    instance->ci = number_of(line, "ci", 10);
+    instance->gi_minor = number_of(line, "gi_minor", 10);
+    instance->ci_minor = number_of(line, "ci_minor", 10);
+    value_of(line, "uuid", instance->uuid, sizeof instance->uuid);
+    for (int i = 0; i < gpu->profile_count; i++)
+        if (gpu->profiles[i].number == profile)
+            instance->profile = gpu->profiles[i];
+    instance->present = has_instance_files(instance);
+}
+
+/* ---- the description ------------------------------------------------------------------------- */
+
 unsigned long long machine_place(const struct gpu *gpu)
 {
     return (unsigned long long)gpu->domain << 16 | gpu->bus << 8 | gpu->device;
@@ -189,6 +284,7 @@ static void parse_gpu(struct machine *machine, const char *line, const char *fil
     gpu->brand = number_of(line, "brand", 10);
     gpu->power_w = number_of(line, "power_w", 10);
     gpu->mig_capable = number_of(line, "mig", 10);
+    gpu->mig = number_of(line, "mig_mode", 10);
     gpu->fabric = number_of(line, "fabric", 10);
     gpu->class_ = number_of(line, "class", 16);
     gpu->pci_id = number_of(line, "device", 16) << 16 | 0x10de;
@@ -243,7 +339,7 @@ static bool rest_of_line(const char *line, const char *key, char *value, size_t 
 
 static void parse(struct machine *machine, const char *file, const char *text)
 {
-    char uvm[16];
+    char major[16];
 
     for (const char *line = text; line && *line; line = strchr(line, '\n')) {
         if (*line == '\n')
@@ -252,8 +348,14 @@ static void parse(struct machine *machine, const char *file, const char *text)
             break;
         if (strncmp(line, "gpu ", 4) == 0)
             parse_gpu(machine, line, file);
-        else if (rest_of_line(line, "uvm ", uvm, sizeof uvm))
-            machine->uvm_major = (long)number(uvm, 10);
+        else if (strncmp(line, "profile ", 8) == 0)
+            parse_profile(machine, line);
+        else if (strncmp(line, "instance ", 9) == 0)
+            parse_instance(machine, line);
+        else if (rest_of_line(line, "uvm ", major, sizeof major))
+            machine->uvm_major = (long)number(major, 10);
+        else if (rest_of_line(line, "caps ", major, sizeof major))
+            machine->caps_major = (long)number(major, 10);
         else if (!rest_of_line(line, "driver_version ", machine->driver_version,
                                sizeof machine->driver_version))
             rest_of_line(line, "nvidia_smi ", machine->smi, sizeof machine->smi);
@@ -301,10 +403,13 @@ void machine_refresh(struct machine *machine)
     read_size = status.st_size;
 
     machine->driver_version[0] = machine->smi[0] = '\0';
-    machine->uvm_major = -1;
+    machine->uvm_major = machine->caps_major = -1;
     for (int i = 0; i < machine->gpu_count; i++) {
         machine->gpus[i].present = false;
         machine->gpus[i].fault = 79;
+        machine->gpus[i].profile_count = 0;
+        for (int j = 0; j < MAX_INSTANCES; j++)
+            machine->gpus[i].instances[j].present = false;
     }
     if (text)
         parse(machine, file, text);

@@ -194,16 +194,52 @@ static nvmlReturn_t find(bool (*fits)(const struct gpu *, const void *), const v
 /* Copies the current data of a GPU. */
 static nvmlReturn_t look(nvmlDevice_t device, struct gpu *gpu)
 {
-    struct gpu *slot = (struct gpu *)(void *)device;
+    struct gpu *slot = NULL;
     nvmlReturn_t result = NVML_ERROR_INVALID_ARGUMENT;
 
     pthread_mutex_lock(&lock);
     machine_refresh(&machine);
+    for (int i = 0; i < machine.gpu_count; i++)
+        if (device == handle_of(&machine.gpus[i]))
+            slot = &machine.gpus[i];
     if (users == 0) {
         result = NVML_ERROR_UNINITIALIZED;
-    } else if (slot >= machine.gpus && slot < machine.gpus + machine.gpu_count) {
+    } else if (slot) {
         *gpu = *slot;
         result = NVML_SUCCESS;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* A handle of an instance is its place in the machine. */
+static struct instance *instance_of(const void *handle, struct gpu **gpu)
+{
+    for (int i = 0; i < machine.gpu_count; i++)
+        for (int j = 0; j < MAX_INSTANCES; j++)
+            if (handle == &machine.gpus[i].instances[j]) {
+                *gpu = &machine.gpus[i];
+                return &machine.gpus[i].instances[j];
+            }
+    return NULL;
+}
+
+nvmlReturn_t metal_lab_instance(const void *handle, struct instance *instance, nvmlDevice_t *gpu)
+{
+    nvmlReturn_t result = NVML_ERROR_INVALID_ARGUMENT;
+    struct instance *slot;
+    struct gpu *owner = NULL;
+
+    pthread_mutex_lock(&lock);
+    machine_refresh(&machine);
+    slot = instance_of(handle, &owner);
+    if (users == 0) {
+        result = NVML_ERROR_UNINITIALIZED;
+    } else if (slot) {
+        result = owner->present && slot->present ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+        *instance = *slot;
+        if (gpu)
+            *gpu = handle_of(owner);
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -219,9 +255,27 @@ static nvmlReturn_t reach(nvmlDevice_t device, struct gpu *gpu)
     return result == NVML_SUCCESS ? (nvmlReturn_t)gpu->unreachable : result;
 }
 
+nvmlReturn_t metal_lab_look(nvmlDevice_t device, struct gpu *gpu)
+{
+    return look(device, gpu);
+}
+
 nvmlReturn_t metal_lab_reach(nvmlDevice_t device, struct gpu *gpu)
 {
     return reach(device, gpu);
+}
+
+nvmlReturn_t metal_lab_instance_handle(nvmlDevice_t device, unsigned index, void **handle)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = reach(device, &gpu);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    if (index >= MAX_INSTANCES || !gpu.instances[index].present)
+        return NVML_ERROR_NOT_FOUND;
+    *handle = &((struct gpu *)(void *)device)->instances[index];
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
@@ -254,7 +308,20 @@ static bool has_uuid(const struct gpu *gpu, const void *uuid)
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
-    return find(has_uuid, uuid, NVML_ERROR_NOT_FOUND, device);
+    nvmlReturn_t result = find(has_uuid, uuid, NVML_ERROR_NOT_FOUND, device);
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; result == NVML_ERROR_NOT_FOUND && i < machine.gpu_count; i++)
+        for (int j = 0; machine.gpus[i].present && j < MAX_INSTANCES; j++) {
+            struct instance *instance = &machine.gpus[i].instances[j];
+
+            if (instance->present && strcmp(instance->uuid, uuid) == 0) {
+                *device = (nvmlDevice_t)(void *)instance;
+                result = NVML_SUCCESS;
+            }
+        }
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 static bool has_serial(const struct gpu *gpu, const void *serial)
@@ -311,15 +378,41 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *
         return result == NVML_SUCCESS ? give(text, length, gpu.field) : result; \
     }
 
-ANSWER_TEXT(nvmlDeviceGetUUID, uuid)
 ANSWER_TEXT(nvmlDeviceGetSerial, serial)
 ANSWER_TEXT(nvmlDeviceGetName, name)
 
-ANSWER(nvmlDeviceGetIndex, look, unsigned, *value = index_of(&gpu))
 ANSWER(nvmlDeviceGetMinorNumber, look, unsigned, *value = gpu.minor)
 ANSWER(nvmlDeviceGetBrand, look, nvmlBrandType_t, *value = gpu.brand)
 ANSWER(nvmlDeviceGetArchitecture, look, nvmlDeviceArchitecture_t, *value = gpu.architecture)
-ANSWER(nvmlDeviceIsMigDeviceHandle, look, unsigned, *value = 0)
+
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned int length)
+{
+    struct instance instance;
+    struct gpu gpu;
+    nvmlReturn_t result = metal_lab_instance(device, &instance, NULL);
+
+    if (result == NVML_SUCCESS)
+        return give(text, length, instance.uuid);
+    if (result == NVML_ERROR_INVALID_ARGUMENT)
+        result = look(device, &gpu);
+    return result == NVML_SUCCESS ? give(text, length, gpu.uuid) : result;
+}
+
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
+{
+    struct instance instance;
+    struct gpu gpu;
+    nvmlReturn_t result = metal_lab_instance(device, &instance, NULL);
+
+    if (!index)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *index = instance.index;
+    if (result == NVML_ERROR_INVALID_ARGUMENT) {
+        result = look(device, &gpu);
+        *index = result == NVML_SUCCESS ? index_of(&gpu) : 0;
+    }
+    return result;
+}
 
 static void fill_pci_info(const struct gpu *gpu, nvmlPciInfo_t *pci)
 {
@@ -370,6 +463,12 @@ static unsigned long long reserved_mib(const struct gpu *gpu)
     return gpu->memory_mib / 128;
 }
 
+static void fill_part(const struct instance *instance, nvmlMemory_t *memory)
+{
+    memory->total = memory->free = instance->profile.memory_mib * MIB;
+    memory->used = 0;
+}
+
 static void fill_memory(const struct gpu *gpu, nvmlMemory_t *memory)
 {
     memory->total = gpu->memory_mib * MIB;
@@ -377,7 +476,23 @@ static void fill_memory(const struct gpu *gpu, nvmlMemory_t *memory)
     memory->free = memory->total - memory->used;
 }
 
-ANSWER(nvmlDeviceGetMemoryInfo, reach, nvmlMemory_t, fill_memory(&gpu, value))
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    struct instance instance;
+    struct gpu gpu;
+    nvmlReturn_t result = metal_lab_instance(device, &instance, NULL);
+
+    if (!memory)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (result == NVML_SUCCESS)
+        fill_part(&instance, memory);
+    if (result != NVML_ERROR_INVALID_ARGUMENT)
+        return result;
+    result = reach(device, &gpu);
+    if (result == NVML_SUCCESS)
+        fill_memory(&gpu, memory);
+    return result;
+}
 
 static void fill_memory_v2(const struct gpu *gpu, nvmlMemory_v2_t *memory)
 {
@@ -450,8 +565,9 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
     if (result == NVML_SUCCESS && !gpu.mig_capable)
         return NVML_ERROR_NOT_SUPPORTED;
     if (result == NVML_SUCCESS) {
-        *current = NVML_DEVICE_MIG_DISABLE;
-        *pending = gpu.health.mig_pending ? NVML_DEVICE_MIG_ENABLE : NVML_DEVICE_MIG_DISABLE;
+        *current = gpu.mig ? NVML_DEVICE_MIG_ENABLE : NVML_DEVICE_MIG_DISABLE;
+        *pending = gpu.mig || gpu.health.mig_pending ? NVML_DEVICE_MIG_ENABLE
+                                                     : NVML_DEVICE_MIG_DISABLE;
     }
     return result;
 }
@@ -467,19 +583,6 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t
         info->status = NVML_SUCCESS;
     }
     return result;
-}
-
-ANSWER(nvmlDeviceGetMaxMigDeviceCount, reach, unsigned, *value = gpu.mig_capable ? 7 : 0)
-
-nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
-                                                 nvmlDevice_t *mig)
-{
-    struct gpu gpu;
-    nvmlReturn_t result = reach(device, &gpu);
-
-    (void)index;
-    (void)mig;
-    return result == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : result;
 }
 
 /* Programs that compute on simulated GPUs are not counted: they end at once. */
@@ -611,12 +714,32 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
 /* How it must misbehave, and the PCI address of a GPU without a handle. The real program gets the
  * address from the driver in other ways. */
 __attribute__((visibility("default"))) const char *metal_lab_smi(void);
+__attribute__((visibility("default"))) void metal_lab_instance_files(void);
 __attribute__((visibility("default"))) void metal_lab_bus_id(unsigned index, char *text,
                                                              size_t size);
 
 const char *metal_lab_smi(void)
 {
     return machine.smi;
+}
+
+/* The real program finds the name of a profile by its number. */
+__attribute__((visibility("default"))) const char *metal_lab_profile(nvmlDevice_t instance);
+
+const char *metal_lab_profile(nvmlDevice_t instance)
+{
+    static struct instance part;
+
+    return metal_lab_instance(instance, &part, NULL) == NVML_SUCCESS ? part.profile.name : "";
+}
+
+/* The real nvidia-smi creates the files of MIG instances, and NVML in other programs does not. */
+void metal_lab_instance_files(void)
+{
+    pthread_mutex_lock(&lock);
+    machine_refresh(&machine);
+    machine_instance_files(&machine);
+    pthread_mutex_unlock(&lock);
 }
 
 void metal_lab_bus_id(unsigned index, char *text, size_t size)

@@ -29,6 +29,7 @@ FABRIC, UNKNOWN, TOO_NEW = (
 )
 NO_CODE = "no kernel image is available for execution on the device"
 BUSY = "CUDA-capable device(s) is/are busy or unavailable"
+NO_DEVICE = "no CUDA-capable device is detected"
 
 
 @cache
@@ -195,6 +196,21 @@ def test_46_names_only_what_the_modes_do_not_refute(
     (found,) = (one for one in findings if one["code"] == "COMPUTE_FAILED")
     assert words in found["message"]
     assert refuted not in found["message"].partition("likely cause: ")[2]
+
+
+@pytest.mark.parametrize("words", [BUSY, NO_DEVICE])
+def test_split_gpu_that_a_pod_got_as_a_whole(healthy: Node, words: str) -> None:
+    """The device plugin has no strategy for MIG, or has not started since the GPU was split."""
+    observed = healthy.observed()
+    uuid = next(one["uuid"] for one in observed["nvml"]["devices"] if one["index"] == 1)
+    (gpu,) = (one for one in observed["health"]["gpus"] if one["uuid"] == uuid)
+    part = {"index": 0, "gpu_instance": 7, "compute_instance": 0, "files": []}
+    gpu.update({"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": [part]})
+    findings = judge(computed(healthy, {1: FAILED.format(words)}), observed)["findings"]
+    (found,) = (one for one in findings if one["code"] == "COMPUTE_FAILED")
+    assert "the pod got the GPU instead of a MIG instance" in found["message"]
+    assert "--mig-strategy=mixed" in found["remedy"]
+    assert "device files" not in found["message"]
 
 
 def test_802_is_not_a_fabric_manager_that_runs() -> None:

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import kmod, trees
+from . import cards, kmod, trees
 from .state import Kernel, Machine, Node
 
 TREES = ("/sys/bus/pci", "/sys/module", "/sys/firmware", "/proc/driver")
@@ -106,6 +106,7 @@ def coldplug(node: Node, machine: Machine, kernel: Kernel) -> None:
     systemd-modules-load cannot do it: it uses libkmod, which does not know simulated modules.
     """
     trees.remove_devices(node)
+    cards.exchange(machine)
     for fault in machine.faults("vfio"):  # vfio-pci.ids= on the kernel's command line
         bind_vfio(machine, kernel, fault["address"])
     for module in ("mlx5_ib", "nouveau", "nvidia"):

@@ -22,7 +22,7 @@ from .state import Kernel, Machine, Node
 NVIDIA_MAJOR = 195
 CONTROL, MODESET = ("nvidiactl", 255), ("nvidia-modeset", 254)
 UVM, UVM_TOOLS = "nvidia-uvm", "nvidia-uvm-tools"
-NAMES = r"nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset)"
+NAMES = r"nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset|-caps)"
 # Names below it are those that a fault took away. NVML reads them, too.
 KEPT_AWAY = "kept-away"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from . import boot, device_files, gpu_health, kernel_log, keys, kmod, trees
+from . import boot, cards, device_files, gpu_health, kernel_log, keys, kmod, mig, trees
 from .errors import FaultError
 from .errors import choose_gpu as _gpu
 from .state import UVM_MAJOR, Kernel, Machine, Node
@@ -254,7 +254,7 @@ def restore(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) 
     modules = [module for module in kernel.modules if module in kmod.NVIDIA_MODULES]
     modules = [*kernel.evicted, *modules]
     kernel.modules, kernel.driver, kernel.evicted = [], None, []
-    kernel.bound, kernel.minors = {}, {}
+    kernel.bound, kernel.minors, kernel.instances = {}, {}, {}
     kernel.device_files, kernel.missing_files = {}, []
     kernel.uvm_major = UVM_MAJOR
     boot.coldplug(node, machine, kernel)
@@ -281,6 +281,9 @@ FAULTS: dict[str, Fault] = {
     "p2p-broken": p2p_broken,
     "inforom": inforom,
     **gpu_health.FAULTS,
+    "mig": mig.split,
+    "mig-off": mig.whole,
+    "swap-gpu": cards.swap,
     "smi-rows": smi_rows,
     "smi-exit": smi_exit,
     "smi-hang": smi_hang,

@@ -214,6 +214,8 @@ class Kernel:
     # Addresses in persistence mode. A GPU that is not driven now keeps its entry, because the
     # running nvidia-persistenced sets the mode again when the GPU comes back.
     persistent: list[str] = field(default_factory=list)
+    # Of GPUs in MIG mode, by address: instances are not stored in the GPU.
+    instances: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     # Whether Fabric Manager has trained the GPUs since the module was loaded. It stays if it ends.
     fabric: bool = False
     evicted: list[str] = field(default_factory=list)  # modules that a fault removed
@@ -248,3 +250,4 @@ class Kernel:
     def forget(self, address: str) -> None:
         self.bound.pop(address, None)
         self.minors.pop(address, None)
+        self.instances.pop(address, None)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import parameters
+from . import mig, parameters
 from .device_files import KEPT_AWAY, NAMES, NVIDIA_MAJOR
 from .kmod import NVIDIA_MODULES
 from .state import Driver, Function, Kernel, Machine, Node
@@ -69,7 +69,7 @@ def render(
 ) -> None:
     """make_node takes path, mode and device number. It needs a privilege that tests do not have."""
     render_pci(node, machine, kernel)
-    render_modules(node, kernel)
+    render_modules(node, machine, kernel)
     render_proc(node, machine, kernel)
     render_devices(node, kernel, make_node)
     render_description(node, machine, kernel)
@@ -162,7 +162,7 @@ def pci_config(function: Function) -> bytes:
 # ---- modules: /sys/module, /proc/modules, /proc/devices ---------------------------------------
 
 
-def render_modules(node: Node, kernel: Kernel) -> None:
+def render_modules(node: Node, machine: Machine, kernel: Kernel) -> None:
     """/proc files are bind mounts of those in node.state (boot.py)."""
     users = {
         module: [other for other in kernel.modules if module in NVIDIA_MODULES.get(other, ())]
@@ -181,6 +181,8 @@ def render_modules(node: Node, kernel: Kernel) -> None:
         for module in kernel.modules
         for name in CHARACTER_DEVICES.get(module, ())
     ]
+    if kernel.driver and mig.is_capable(machine):
+        devices.append(f"{mig.CAPS_MAJOR:3} {mig.CAPS}\n")
     host = _host_file(node, "proc-devices.host")
     head, separator, blocks = host.partition("\nBlock devices:")
     write(node.state / "proc-devices", head + "".join(devices) + separator + blocks)
@@ -216,10 +218,13 @@ def _render_sys_module(node: Node, kernel: Kernel, users: dict[str, list[str]]) 
 
 
 def render_proc(node: Node, machine: Machine, kernel: Kernel) -> None:
-    tree = node.path("/proc/driver/nvidia")
+    tree, caps = node.path("/proc/driver/nvidia"), node.path("/proc/driver/nvidia-caps")
     if not kernel.driver:
         shutil.rmtree(tree, ignore_errors=True)
+        shutil.rmtree(caps, ignore_errors=True)
         return
+    if mig.is_capable(machine):
+        write(caps / "mig-minors", mig.minors_text())
     write(tree / "version", version_text(kernel.driver))
     write(tree / "params", parameters.text(kernel.parameters))
     gpus = tree / "gpus"
@@ -339,7 +344,9 @@ def description(machine: Machine, kernel: Kernel) -> bytes:
     words = [fault["word"] for fault in machine.faults("nvidia-smi")]
     smi = [f"nvidia_smi {' '.join(words)}"] if words else []
     uvm = [f"uvm {kernel.uvm_major}"] if "nvidia_uvm" in kernel.modules else []
-    text = "\n".join([f"driver_version {kernel.driver.version}", *uvm, *smi, *gpus, "end", ""])
+    parts = mig.lines(machine, kernel)
+    version = f"driver_version {kernel.driver.version}"
+    text = "\n".join([version, *uvm, *smi, *gpus, *parts, "end", ""])
     return MARKER + text.encode()
 
 
@@ -362,6 +369,7 @@ def _gpu_line(function: Function, kernel: Kernel, machine: Machine) -> str:
         "numa": function["numa_node"],
         "power_w": gpu["power_w"],
         "mig": int(gpu["mig"]),
+        "mig_mode": int(mig.is_on(machine, kernel, address)),
         "persistence": int(address in kernel.persistent),
         "state": machine.gpu_state(address),
     }
