@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_errors,
 from ansible_collections.metal.gpu.tests.unit.support import command
 from metal_gpu.explanations import catalogue, explain, index
 from metal_gpu.explanations.logs import explain_lines
+from metal_gpu.terminal import exit_codes
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 DOCUMENT = index.parse(catalogue.PLACE.read_text(encoding="utf-8"), "docs/troubleshooting.md")
@@ -292,4 +292,4 @@ def test_a_reader_that_has_enough_ends_it_as_it_ends_other_filters(options, tmp_
     assert process.stdout.readline()
     process.stdout.close()  # long before the end: what follows does not fit a pipe
     assert process.stderr.read() == ""
-    assert process.wait() == -signal.SIGPIPE
+    assert process.wait() == exit_codes.UNREAD
