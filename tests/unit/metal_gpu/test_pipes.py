@@ -91,7 +91,8 @@ def test_the_first_line_is_enough() -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout and process.stderr
+    assert process.stdout
+    assert process.stderr
     assert process.stdout.readline()
     process.stdout.close()
     assert "Traceback" not in process.stderr.read()
