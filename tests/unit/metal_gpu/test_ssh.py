@@ -298,6 +298,23 @@ def test_hosts_of_the_configuration(start, known, key, home):
     assert jump.machine.logins == ["guard with a key"]
 
 
+def test_the_configuration_of_each_jump_host_is_asked_once(start, known, key, home, tmp_path):
+    """A program of `Match exec` can take seconds."""
+    first, second, server = (start(Machine(keys=[key])) for _number in range(3))
+    known(first, second, server)
+    asked = tmp_path / "asked"
+    ports = {"gate-1": first, "gate-2": second, "gpu-1": server}
+    hosts = (f"Host {name}\n Port {one.port}\n" for name, one in ports.items())
+    (home / ".ssh" / "config").write_text(
+        f'Match exec "echo %n >> {asked}"\n User admin\n HostName 127.0.0.1\n'
+        "Host gpu-1\n ProxyJump gate-2\nHost gate-2\n ProxyJump gate-1\n" + "".join(hosts)
+    )
+    with connect(Host("gpu-1", "gpu-1", become=False)) as session:
+        assert session.run("true").rc == 0
+    assert sorted(asked.read_text().split()) == sorted(ports)
+    assert first.machine.forwarded == [("127.0.0.1", second.port)]
+
+
 @pytest.mark.parametrize(
     "config",
     [
