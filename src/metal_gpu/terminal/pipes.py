@@ -15,7 +15,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
 
 from metal_gpu.terminal import exit_codes
 
@@ -25,13 +24,12 @@ class Output(io.TextIOWrapper):
 
     is_needed = True  # whether the command is only there for its reader
 
-    @classmethod
-    def of(cls, stream: TextIO | None) -> Output | None:
-        """Return such a stream in the place of another one; None for what is no file."""
-        if not isinstance(stream, io.TextIOWrapper):  # None if the caller has closed it
-            return None
-        return cls(
-            stream.buffer,
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        # With PYTHONUNBUFFERED, Python writes to the file itself, and drops without a word what a
+        # pipe has not taken when its reader ends.
+        self._is_prompt = isinstance(stream.buffer, io.RawIOBase)
+        super().__init__(
+            io.BufferedWriter(stream.buffer) if self._is_prompt else stream.buffer,
             encoding=stream.encoding,
             errors=stream.errors,
             line_buffering=stream.line_buffering,
@@ -39,7 +37,10 @@ class Output(io.TextIOWrapper):
 
     def write(self, text: str) -> int:
         try:
-            return super().write(text)
+            written = super().write(text)
+            if self._is_prompt:
+                super().flush()
+            return written
         except BrokenPipeError:
             self._leave()
             return len(text)
@@ -49,6 +50,12 @@ class Output(io.TextIOWrapper):
             super().flush()
         except BrokenPipeError:
             self._leave()
+
+    def release(self) -> None:
+        """Leave the file open, which belongs to the other stream as well."""
+        buffer = self.detach()
+        if self._is_prompt:
+            buffer.detach()
 
     def _leave(self) -> None:
         """Write what is left, and what follows, to nobody."""
@@ -63,8 +70,11 @@ class Output(io.TextIOWrapper):
 def watched() -> Iterator[None]:
     """Use such streams, and write them to their end, so that the exit code can tell of it."""
     before = sys.stdout, sys.stderr
-    ours = [Output.of(stream) for stream in before]
-    sys.stdout, sys.stderr = (new or old for new, old in zip(ours, before, strict=True))
+    # None if the caller has closed it.
+    sys.stdout, sys.stderr = (
+        Output(stream) if isinstance(stream, io.TextIOWrapper) else stream for stream in before
+    )
+    ours = [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, Output)]
     try:
         yield
     finally:
@@ -72,8 +82,8 @@ def watched() -> Iterator[None]:
             _flush()
         finally:
             sys.stdout, sys.stderr = before
-            for stream in filter(None, ours):
-                stream.detach()  # it would close the other one with itself
+            for stream in ours:
+                stream.release()
 
 
 @contextmanager
