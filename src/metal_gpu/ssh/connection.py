@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import logging
 import select
 import shlex
@@ -28,6 +30,10 @@ from metal_gpu.ssh.targets import ConfigInvalid, Target, resolve
 
 _DEEPEST = 8  # jump hosts behind each other
 _CHUNK = 64 * 1024
+# The parts of a connection refer to each other, 30 KiB of them. Python looks for such parts only
+# after its objects have become a quarter more, so that those of hundreds of machines would stay.
+_KEPT = 32
+_closed = itertools.count(1)
 # Its warnings would go to standard error. The exceptions say the same.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
@@ -77,10 +83,7 @@ def _words(error: Exception) -> str:
 def _reach(
     host: Host, target: Target, settings: Settings, way: Way = ()
 ) -> tuple[paramiko.Transport, jumps.Hop | None]:
-    """Return a connection that is logged in, and the hop that it goes through.
-
-    `way` has the jump hosts of the target if they are known.
-    """
+    """Return a connection that is logged in, and its hop. `way` has the jump hosts, if known."""
     hop = None
     if target.jumps:
         spec = ",".join(target.jumps)
@@ -292,3 +295,5 @@ class RemoteSession(CommandSession):
         if self._hop:
             jumps.leave(self._hop)
             self._hop = None
+        if next(_closed) % _KEPT == 0:
+            gc.collect()

@@ -27,9 +27,10 @@ class Output(io.TextIOWrapper):
     def __init__(self, stream: io.TextIOWrapper) -> None:
         # With PYTHONUNBUFFERED, Python writes to the file itself, and drops without a word what a
         # pipe has not taken when its reader ends.
-        self._is_prompt = isinstance(stream.buffer, io.RawIOBase)
+        raw = stream.buffer if isinstance(stream.buffer, io.RawIOBase) else None
+        self._own = io.BufferedWriter(raw) if raw else None
         super().__init__(
-            io.BufferedWriter(stream.buffer) if self._is_prompt else stream.buffer,
+            self._own or stream.buffer,
             encoding=stream.encoding,
             errors=stream.errors,
             line_buffering=stream.line_buffering,
@@ -38,7 +39,7 @@ class Output(io.TextIOWrapper):
     def write(self, text: str) -> int:
         try:
             written = super().write(text)
-            if self._is_prompt:
+            if self._own:
                 super().flush()
             return written
         except BrokenPipeError:
@@ -53,9 +54,9 @@ class Output(io.TextIOWrapper):
 
     def release(self) -> None:
         """Leave the file open, which belongs to the other stream as well."""
-        buffer = self.detach()
-        if self._is_prompt:
-            buffer.detach()
+        self.detach()
+        if self._own:
+            self._own.detach()
 
     def _leave(self) -> None:
         """Write what is left, and what follows, to nobody."""
