@@ -207,7 +207,7 @@ class _Lookup:
 def tokens(name: str, address: str, port: str, user: str, alias: str) -> dict[str, str]:
     """Return what ssh fills in for %h and the like. `user` and `alias` can be empty.
 
-    Source: ssh_config(5) of OpenSSH 9.2, TOKENS. %C and %j are left out, which no setting here has.
+    Source: ssh_config(5) of OpenSSH 9.2, TOKENS. %C, a hash of others, is left out.
     """
     me, full = getpass.getuser(), socket.gethostname()
     return {
