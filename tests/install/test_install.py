@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pexpect
 import pytest
 import yaml
 
@@ -201,69 +202,107 @@ def works(python: str, home: Path, uv: Mapping[str, str], *options: str) -> None
 
 # --- completion ----------------------------------------------------------------------------------
 
+# What is typed before the tab key, and some of the words that have to be offered then.
+TYPED = {
+    "metal-gpu ": {"scan", "doctor", "explain", "site", "verify", "cluster"},
+    "metal-gpu doctor --": {"--inventory", "--json", "--accept-new-host-keys"},
+    "metal-gpu cluster ": {"show", "verify"},
+}
+# Where each shell looks for them.
+FILES = {
+    "bash": {".bashrc", ".bash_completions/metal-gpu.sh"},
+    "zsh": {".zshrc", ".zfunc/_metal-gpu"},
+    "fish": {".config/fish/completions/metal-gpu.fish"},
+}
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_its_completion(alone: Path, tmp_path: Path, shell: str) -> None:
-    script = run([alone / "metal-gpu"], tmp_path, _METAL_GPU_COMPLETE=f"source_{shell}")
-    assert "metal-gpu" in script
-    assert f"_METAL_GPU_COMPLETE=complete_{shell}" in script
+
+def of_shell(programs: Path, home: Path) -> dict[str, str]:
+    """Return the environment of a shell whose settings are in its home folder."""
+    foreign = ("ANSIBLE_", "PYTHON", "VIRTUAL_ENV", "XDG_", "ZDOTDIR")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+    path = f"{programs}:{os.environ['PATH']}"
+    return {**kept, "HOME": str(home), "PATH": path, "TERM": "dumb", "LC_ALL": "C.UTF-8"}
 
 
-def test_bash_completes_an_option(alone: Path, tmp_path: Path) -> None:
-    """A real bash loads the script, and completes as the tab key would."""
-    (tmp_path / "completion").write_text(
-        run([alone / "metal-gpu"], tmp_path, _METAL_GPU_COMPLETE="source_bash")
+def in_shell(programs: Path, home: Path, *command: str) -> str:
+    done = subprocess.run(
+        command, cwd=home, env=of_shell(programs, home), capture_output=True, text=True, check=False
     )
-    assert completed(alone, tmp_path, "completion") == ["--version"]
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    assert done.stderr == ""
+    return done.stdout
 
 
-def completed(programs: Path, folder: Path, script: str) -> list[str]:
-    """Return what bash makes of an option after it has loaded a script of this folder."""
+@pytest.fixture(scope="module", params=FILES)
+def shell(
+    request: pytest.FixtureRequest, alone: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    """Return a shell, and a home folder in which the completion is installed as README does."""
+    name, home = request.param, tmp_path_factory.mktemp(request.param)
+    own = {"bash": ".bashrc", "zsh": ".zshrc"}
+    if name in own:
+        (home / own[name]).write_text("export OWN=kept\nPROMPT='ready> '\n")
+    # The command looks for a shell among the processes above it: `true` keeps that one there.
+    said = in_shell(alone, home, name, "-c", "metal-gpu --install-completion; true")
+    assert f"{name} completion installed in {home}/" in said
+    if name in own:
+        assert "export OWN=kept\n" in (home / own[name]).read_text()
+    files = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
+    assert files >= FILES[name]
+    return name, home
+
+
+@pytest.mark.parametrize("typed", TYPED)
+def test_shells_complete(shell: tuple[str, Path], alone: Path, typed: str) -> None:
+    """Each shell that starts offers all words at the first tab key, and nothing else."""
+    name, home = shell
+    words = known(alone, home, typed)
+    assert words >= TYPED[typed]
+    offer = {"bash": offered_by_bash, "zsh": offered_by_zsh, "fish": offered_by_fish}[name]
+    assert offer(alone, home, typed) == words
+
+
+def known(programs: Path, home: Path, typed: str) -> set[str]:
+    """Return the words that the command knows."""
+    asking = {
+        "_METAL_GPU_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+    }
+    environment = {**of_shell(programs, home), **asking}
+    return {*subprocess.check_output([programs / "metal-gpu"], env=environment, text=True).split()}
+
+
+def offered_by_bash(programs: Path, home: Path, typed: str) -> set[str]:
+    """Call what bash calls at the tab key."""
     words = f"""
-        . ./{script}
-        COMP_WORDS=(metal-gpu --vers) COMP_CWORD=1
-        "$(complete -p metal-gpu | sed -E 's/.*-F ([^ ]+).*/\\1/')" metal-gpu
+        . ./.bashrc
+        COMP_WORDS=({typed} {"''" if typed.endswith(" ") else ""})
+        COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+        found=$(complete -p metal-gpu)
+        [[ $found =~ ' -F '([^ ]+) ]]
+        "${{BASH_REMATCH[1]}}" metal-gpu
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """
-    path = f"{programs}:{os.environ['PATH']}"
-    found = run(["bash", "--norc", "-c", words], folder, PATH=path)
-    return [word.strip() for word in found.splitlines()]
+    return {*in_shell(programs, home, "bash", "--norc", "-c", words).split()}
 
 
-def install_completion(programs: Path, home: Path, shell: str) -> set[str]:
-    """Install the completion as README does. Return the files that the home folder gets.
-
-    The command looks for the name of a shell among the processes above it.
-    """
-    words = f"exec -a {shell} bash -c 'metal-gpu --install-completion; exit $?'"
-    path = f"{programs}:{os.environ['PATH']}"
-    said = run(["bash", "--norc", "-c", words], home, PATH=path, SHELL=f"/bin/{shell}")
-    assert f"{shell} completion installed in {home}/" in said
-    return {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
-
-
-def test_bash_completes_after_the_installation(alone: Path, tmp_path: Path) -> None:
-    (tmp_path / ".bashrc").write_text("export OWN=kept\n")
-    files = install_completion(alone, tmp_path, "bash")
-    assert files == {".bashrc", ".bash_completions/metal-gpu.sh"}
-    assert "export OWN=kept\n" in (tmp_path / ".bashrc").read_text()
-    assert completed(alone, tmp_path, ".bashrc") == ["--version"]
+def offered_by_zsh(programs: Path, home: Path, typed: str) -> set[str]:
+    """Press the tab key. zsh lists the words with their descriptions, and asks again."""
+    environment = {**os.environ, **of_shell(programs, home)}
+    with pexpect.spawn(
+        *("zsh", ["-i"]), env=environment, dimensions=(60, 250), encoding="utf-8", timeout=120
+    ) as child:
+        child.expect_exact("ready> ")
+        child.send(f"{typed}\t")
+        child.expect_exact("ready> ")
+        listing = child.before
+    return {*re.findall(r"^(\S+) +-- ", listing, re.MULTILINE)}
 
 
-def test_zsh_and_fish_get_the_files_that_they_load(alone: Path, tmp_path: Path) -> None:
-    """zsh loads what starts with #compdef in a folder of fpath, and fish its completions."""
-    zsh, fish = tmp_path / "zsh", tmp_path / "fish"
-    zsh.mkdir()
-    fish.mkdir()
-    assert install_completion(alone, zsh, "zsh") == {".zshrc", ".zfunc/_metal-gpu"}
-    assert "fpath+=~/.zfunc; autoload -Uz compinit; compinit" in (zsh / ".zshrc").read_text()
-    function = (zsh / ".zfunc/_metal-gpu").read_text()
-    assert function.startswith("#compdef metal-gpu\n")
-    assert "_METAL_GPU_COMPLETE=complete_zsh" in function
-    file = ".config/fish/completions/metal-gpu.fish"
-    assert install_completion(alone, fish, "fish") == {file}
-    assert (fish / file).read_text().startswith("complete --command metal-gpu ")
-    assert "_METAL_GPU_COMPLETE=complete_fish" in (fish / file).read_text()
+def offered_by_fish(programs: Path, home: Path, typed: str) -> set[str]:
+    listing = in_shell(programs, home, "fish", "-c", f"complete --do-complete '{typed}'")
+    return {line.partition("\t")[0] for line in listing.splitlines()}
 
 
 # --- with Ansible --------------------------------------------------------------------------------
@@ -316,11 +355,25 @@ def helps(folder: Path, variables: Mapping[str, str]) -> None:
     assert said == f"metal-gpu {VERSION}\n"
 
 
-def test_pipx(tmp_path: Path) -> None:
+def brings_ansible(folder: Path) -> None:
+    """Assert that the programs of Ansible which the documents name are there, and find ours."""
+    for name in ("ansible", "ansible-doc", "ansible-galaxy", "ansible-inventory", "ansible-vault"):
+        assert (folder / name).is_file()
+    said = ansible(folder, folder, "ansible-playbook", "--version")
+    assert said.startswith("ansible-playbook [core ")
+    said = ansible(folder, folder, "ansible-doc", "--type", "module", "metal.gpu.node_info")
+    assert "metal.gpu.node_info" in said
+
+
+@pytest.mark.parametrize(("options", "extra"), [([], ""), (["--include-deps"], "[ansible]")])
+def test_pipx(options: list[str], extra: str, tmp_path: Path) -> None:
+    """With the option of README, the programs of Ansible are there."""
     homes = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
-    command: list[str | Path] = [sys.executable, "-m", "pipx", "install", str(WHEEL)]
-    run(command, tmp_path, **homes, **pip())
+    command: list[str | Path] = [sys.executable, "-m", "pipx", "install", *options]
+    run([*command, f"{WHEEL}{extra}"], tmp_path, **homes, **pip())
     helps(tmp_path / "bin", homes)
+    if extra:
+        brings_ansible(tmp_path / "bin")
 
 
 def test_uv(tmp_path: Path, uv: Mapping[str, str]) -> None:
@@ -330,5 +383,4 @@ def test_uv(tmp_path: Path, uv: Mapping[str, str]) -> None:
     options = ["--with-executables-from", "ansible-core"]
     run([*command, *options, f"{WHEEL}[ansible]"], tmp_path, **homes, **uv)
     helps(tmp_path / "bin", homes)
-    said = ansible(tmp_path / "bin", tmp_path, "ansible-playbook", "--version")
-    assert said.startswith("ansible-playbook [core ")
+    brings_ansible(tmp_path / "bin")

@@ -31,6 +31,7 @@ _ENOUGH = 0.6  # share of the words of a question that a row must have
 _ENOUGH_OF_ROW = 0.4  # share of the words of a symptom that a question must have
 _AT_LEAST = 2  # words
 _MOST_ROWS = 2  # that only words suggest
+_MOST_TEXTS = 2  # of such a row, that tell whether it is this one
 
 
 class Candidate(NamedTuple):
@@ -130,8 +131,10 @@ class Explainer:
         best = max((share for share, _row in scores), default=0.0)
         if best >= _ENOUGH:
             for row in [row for share, row in scores if share == best][:_MOST_ROWS]:
+                matched = f"{row.place}: {plain(row.symptom)}"
                 for section in row.sections:
-                    yield self._of_section(section, f"{row.place}: {plain(row.symptom)}", WORDS)
+                    found = self._of_section(section, matched, WORDS)
+                    yield found._replace(condition=_condition(row, section, asked))
 
     def _of_section(self, section: Section, matched: str, certainty: str) -> Candidate:
         code = section.code
@@ -164,6 +167,14 @@ def near_codes(word: str) -> list[str]:
 class _Capitals(dict[str, str]):
     def __missing__(self, name: str) -> str:
         return name.upper()
+
+
+def _condition(row: Row, section: Section, asked: frozenset[str]) -> str:
+    """Return when it is this section. The words can be a part of what other programs print."""
+    near = sorted(row.texts, key=lambda text: -len(_words(text) & asked))[:_MOST_TEXTS]
+    texts = " or ".join(map('"{}"'.format, near))
+    own = f"the line has {texts}" if texts else ""
+    return ", and ".join(filter(None, [own, section.condition]))
 
 
 def _all_words(row: Row) -> str:

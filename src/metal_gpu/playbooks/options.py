@@ -9,6 +9,7 @@ import configparser
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from metal_gpu.inventory import InventoryError
 
 DEFAULT_INVENTORY = "inventory.yml"  # what `metal-gpu scan` writes
 
+_CONFIG = "ansible.cfg"
 _SERIAL = re.compile(r"[1-9]\d*%?")
 # Options of ansible-playbook that ask for a password, and what it asks.
 PROMPTS = {
@@ -194,24 +196,46 @@ def configured_inventories(folder: Path, environment: Mapping[str, str]) -> list
     return [base / os.path.expanduser(os.path.expandvars(one)) for one in words]
 
 
+def ignored_config(folder: Path, environment: Mapping[str, str]) -> Path | None:
+    """Return the ansible.cfg of a folder if Ansible ignores it; None if not, or there is none.
+
+    It ignores that of a folder into which every user can write, unless ANSIBLE_CONFIG names a file.
+    """
+    own = folder / _CONFIG
+    is_ignored = _is_public(folder) and not _named_config(environment)
+    return own if is_ignored and own.exists() else None
+
+
 def _config(folder: Path, environment: Mapping[str, str]) -> tuple[Path, configparser.ConfigParser]:
     """Return the ansible.cfg that Ansible reads; empty if there is none, or it cannot be parsed.
 
     Then Ansible names the file and the line.
+
+    Source: ansible-core 2.21.5, lib/ansible/config/manager.py, find_ini_config_file
     """
-    path = folder / "ansible.cfg"
     parser = configparser.ConfigParser(inline_comment_prefixes=(";",))  # as Ansible
-    named = environment.get("ANSIBLE_CONFIG")
+    named = _named_config(environment)
     home = Path(environment.get("HOME", "/"))
-    places = [folder / "ansible.cfg", home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg")]
-    for one in [Path(os.path.expanduser(named)), *places] if named else places:
-        file = one / "ansible.cfg" if one.is_dir() else one
-        if file.is_file():
-            path = file
-            with suppress(OSError, configparser.Error):
-                parser.read_string(file.read_text(encoding="utf-8", errors="replace"))
-            break
-    return path, parser
+    places = [] if _is_public(folder) else [folder / _CONFIG]
+    places += [home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg")]
+    for file in [named] if named else filter(Path.is_file, places):
+        with suppress(OSError, configparser.Error):
+            parser.read_string(file.read_text(encoding="utf-8", errors="replace"))
+        return file, parser
+    return folder / _CONFIG, parser
+
+
+def _named_config(environment: Mapping[str, str]) -> Path | None:
+    """Return the file that ANSIBLE_CONFIG names, also by its folder; None if there is none."""
+    named = environment.get("ANSIBLE_CONFIG")
+    place = Path(os.path.expanduser(named)) if named else None
+    file = place / _CONFIG if place and place.is_dir() else place
+    return file if file and file.is_file() else None
+
+
+def _is_public(folder: Path) -> bool:
+    """Tell whether every user can write into a folder, as into /tmp."""
+    return bool(folder.stat().st_mode & stat.S_IWOTH)
 
 
 def _value(config: configparser.ConfigParser, section: str, key: str) -> str:

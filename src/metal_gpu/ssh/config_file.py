@@ -173,25 +173,13 @@ class _Lookup:
             "localuser": lambda: _list_matches(me, value),
             "tagged": lambda: _tag_matches(self._text("tag"), value),
             "localnetwork": lambda: _is_in(value, place),
-            "exec": lambda: _succeeds(value, self._tokens(me), place),
+            "exec": lambda: _succeeds(value, self._tokens(), place),
         }
         return criteria[name]() if name in criteria else None
 
-    def _tokens(self, me: str) -> dict[str, str]:
-        full = socket.gethostname()
-        return {
-            "%": "%",
-            "d": str(Path.home()),
-            "h": self._target(),
-            "i": str(os.getuid()),
-            "k": self._text("hostkeyalias", self._name),
-            "L": full.partition(".")[0],
-            "l": full,
-            "n": self._name,
-            "p": self._text("port", "22"),
-            "r": self._text("user", me),
-            "u": me,
-        }
+    def _tokens(self) -> dict[str, str]:
+        user, port = self._text("user"), self._text("port", "22")
+        return tokens(self._name, self._target(), port, user, self._text("hostkeyalias"))
 
     def _canonical(self, host: str) -> str:
         """Return the name of a host in the first domain that has it, or else the name as it is."""
@@ -214,6 +202,27 @@ class _Lookup:
                 continue
             return full
         return host
+
+
+def tokens(name: str, address: str, port: str, user: str, alias: str) -> dict[str, str]:
+    """Return what ssh fills in for %h and the like. `user` and `alias` can be empty.
+
+    Source: ssh_config(5) of OpenSSH 9.2, TOKENS. %C, a hash of others, is left out.
+    """
+    me, full = getpass.getuser(), socket.gethostname()
+    return {
+        "%": "%",
+        "d": str(Path.home()),
+        "h": address,
+        "i": str(os.getuid()),
+        "k": alias or name,
+        "L": full.partition(".")[0],
+        "l": full,
+        "n": name,
+        "p": port,
+        "r": user or me,
+        "u": me,
+    }
 
 
 def filled(text: str, tokens: Mapping[str, str]) -> str:

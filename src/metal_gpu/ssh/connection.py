@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import logging
 import select
 import shlex
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +30,14 @@ from metal_gpu.ssh.targets import ConfigInvalid, Target, resolve
 
 _DEEPEST = 8  # jump hosts behind each other
 _CHUNK = 64 * 1024
+# The parts of a connection refer to each other, 30 KiB of them. Python looks for such parts only
+# after its objects have become a quarter more, so that those of hundreds of machines would stay.
+_KEPT = 32
+_closed = itertools.count(1)
 # Its warnings would go to standard error. The exceptions say the same.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
+Way = Sequence[tuple[Host, Target]]
 Stream = socket.socket | paramiko.Channel | paramiko.ProxyCommand
 
 
@@ -74,15 +81,15 @@ def _words(error: Exception) -> str:
 
 
 def _reach(
-    host: Host, target: Target, settings: Settings
+    host: Host, target: Target, settings: Settings, way: Way = ()
 ) -> tuple[paramiko.Transport, jumps.Hop | None]:
-    """Return a connection that is logged in, and the hop that it goes through."""
+    """Return a connection that is logged in, and its hop. `way` has the jump hosts, if known."""
     hop = None
     if target.jumps:
         spec = ",".join(target.jumps)
         own = _of_jump_host(host, settings)
         try:
-            hop = jumps.enter(spec, own, lambda: _open_hop(host, target.jumps, own))
+            hop = jumps.enter(spec, own, lambda: _open_hop(host, target.jumps, own, way))
         except Unreachable as error:
             raise Unreachable(_about(error.finding, _jump_host(host, target.jumps))) from error
     try:
@@ -101,18 +108,21 @@ def _about(found: dict[str, str], jump: Host) -> dict[str, str]:
 
 
 def _open_hop(
-    host: Host, specs: tuple[str, ...], settings: Settings
+    host: Host, specs: tuple[str, ...], settings: Settings, way: Way
 ) -> tuple[paramiko.Transport, jumps.Hop | None]:
     """Connect to the last of several jump hosts."""
-    _refuse_loop(host, specs, settings)
-    jump = _jump_host(host, specs)
+    (jump, target), *before = way or _way(host, specs, settings)
     with _explained(jump):
-        return _reach(jump, resolve(jump, settings), settings)
+        return _reach(jump, target, settings, before)
 
 
-def _refuse_loop(host: Host, specs: tuple[str, ...], settings: Settings) -> None:
-    """Raise ConfigInvalid before a jump host waits for a connection that needs itself."""
+def _way(host: Host, specs: tuple[str, ...], settings: Settings) -> Way:
+    """Return the jump hosts of a machine, the last one first, and how to reach each.
+
+    Raises ConfigInvalid before a jump host waits for a connection that needs itself.
+    """
     passed: list[tuple[str, ...]] = []
+    way: list[tuple[Host, Target]] = []
     while specs:
         if specs in passed:
             raise ConfigInvalid(f"ProxyJump: the way to {specs[-1]} leads through {specs[-1]}")
@@ -120,7 +130,10 @@ def _refuse_loop(host: Host, specs: tuple[str, ...], settings: Settings) -> None
         if len(passed) > _DEEPEST:
             raise ConfigInvalid(f"ProxyJump: more than {_DEEPEST} jump hosts behind each other")
         host = _jump_host(host, specs)
-        specs = resolve(host, settings).jumps
+        target = resolve(host, settings)
+        way.append((host, target))
+        specs = target.jumps
+    return way
 
 
 def _jump_host(host: Host, specs: tuple[str, ...]) -> Host:
@@ -282,3 +295,5 @@ class RemoteSession(CommandSession):
         if self._hop:
             jumps.leave(self._hop)
             self._hop = None
+        if next(_closed) % _KEPT == 0:
+            gc.collect()

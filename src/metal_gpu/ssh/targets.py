@@ -72,9 +72,7 @@ def resolve(host: Host, settings: Settings) -> Target:
     home = Path.home() / ".ssh"
     user = found.text("user") or getpass.getuser()
     alias = found.text("hostkeyalias")  # ssh adds no port to it (run with 9.2)
-    tokens = {"h": address, "n": host.address, "p": str(port), "r": user, "%": "%"}
-    tokens |= {"d": str(Path.home()), "u": getpass.getuser(), "i": str(os.getuid())}
-    tokens |= {"k": alias or host.address}
+    tokens = config_file.tokens(host.address, address, str(port), user, alias)
     jump = filled(found.text("proxyjump"), tokens)
     command = found.text("proxycommand")
     own, shared = _known_hosts(found, settings, tokens)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from metal_gpu.terminal import exit_codes
+from metal_gpu.terminal import exit_codes, pipes
 from metal_gpu.terminal.help_text import Command
 
 if TYPE_CHECKING:
@@ -290,4 +290,5 @@ def _cell(value: object) -> str:
 
 def main() -> None:
     """Run `kubectl-metal_gpu`."""
-    app(prog_name="kubectl metal_gpu")
+    with pipes.watched():
+        app(prog_name="kubectl metal_gpu")

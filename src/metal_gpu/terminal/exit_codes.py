@@ -8,3 +8,4 @@ FOUND = 1  # a node has a finding that needs somebody
 USAGE = 2  # an argument, an inventory or a file cannot be used; nothing was asked
 NOT_ASKED = 3  # a host gave no answer; takes precedence over FOUND
 INTERRUPTED = 130  # Ctrl-C
+UNREAD = 141  # the reader of the output ended first; a shell shows 128 + SIGPIPE

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import io
-import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,8 +59,6 @@ def explain(
     from metal_gpu.explanations.explain import near_codes
     from metal_gpu.terminal import output
 
-    # A reader that has enough ends this filter, as it ends others. It has no connections.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         known = explainer()
     except CatalogueMissing as error:

@@ -24,6 +24,10 @@ _OF_THE_FOLDER = "{path} in this folder names the machines. For this machine alo
 _FROM_THE_FOLDER = "{path} in this folder says how to reach {names}."
 _NOT_IN_THE_FOLDER = "{path} does not have {names}, which is looked up as ssh does."
 _NO_INVENTORY = "Only this machine: the folder has no inventory.yml, and --inventory names none."
+_IGNORED = (
+    "{path} in this folder is ignored, as by Ansible: every user can write into the folder. "
+    "`chmod o-w .` changes that, and ANSIBLE_CONFIG={path} uses the file nevertheless."
+)
 _NOT_OURS = "only --inventory FILE uses the inventory of Ansible's configuration."
 
 Hosts = Annotated[
@@ -105,14 +109,25 @@ def chosen(
 
 def _choose(names: Sequence[str], path: Path | None, *, by_ssh: bool) -> Chosen:
     """Return the hosts that are named. Raises ValueError, and LookupError."""
-    from metal_gpu.playbooks.options import configured_inventories, default_inventory
+    from metal_gpu.playbooks.options import ignored_config
 
     if path is not None:
         listed = _Inventory(path)
         return Chosen(listed.hosts(names), _options(names, path))
-    own = default_inventory(Path.cwd(), os.environ)
     if names and not any(map(_can_be_listed, names)):
         return Chosen(_parsed(names, by_ssh=by_ssh), None)
+    found = _choose_here(names, by_ssh=by_ssh)
+    if ignored := ignored_config(Path.cwd(), os.environ):
+        words = _IGNORED.format(path=ignored.name)
+        found = found._replace(note=f"{words} {found.note}".strip(), is_warning=True)
+    return found
+
+
+def _choose_here(names: Sequence[str], *, by_ssh: bool) -> Chosen:
+    """Return the hosts by what this folder and Ansible's configuration have."""
+    from metal_gpu.playbooks.options import configured_inventories, default_inventory
+
+    own = default_inventory(Path.cwd(), os.environ)
     if not own:
         is_here, is_passed_over = not names, configured_inventories(Path.cwd(), os.environ)
         what = "Only this machine" if is_here else "Names mean the same as for ssh"

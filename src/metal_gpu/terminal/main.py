@@ -11,7 +11,17 @@ from collections.abc import Callable
 
 import typer
 
-from metal_gpu.terminal import cluster, doctor, exit_codes, explain, play, scan, top
+from metal_gpu.terminal import (
+    cluster,
+    completion,
+    doctor,
+    exit_codes,
+    explain,
+    pipes,
+    play,
+    scan,
+    top,
+)
 from metal_gpu.terminal.help_text import Command
 
 app = typer.Typer(
@@ -60,4 +70,9 @@ app.add_typer(
 def main() -> None:
     """Run the command of sys.argv. Ctrl-C ends it as an exit does, so that it cleans up."""
     signal.signal(signal.SIGINT, lambda *_frame: sys.exit(exit_codes.INTERRUPTED))
-    app()
+    completion.prepare()
+    try:
+        with pipes.watched():
+            app()
+    finally:
+        completion.finish()

@@ -44,13 +44,19 @@ def style_of(severity: str) -> str:
 
 
 def print_json(value: object) -> None:
-    """Print a result for programs."""
-    sys.stdout.write(as_json(value, indent=2) + "\n")
+    """Print a result for programs, part by part: that of a fleet has megabytes."""
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False, default=str).iterencode(value):
+        sys.stdout.write(_without_controls(part))
+    sys.stdout.write("\n")
 
 
-def as_json(value: object, indent: int | None = None) -> str:
-    """Return JSON without characters that control a terminal; JSON escapes only the first 32."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+def as_json(value: object) -> str:
+    """Return JSON in one line without characters that control a terminal."""
+    return _without_controls(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _without_controls(text: str) -> str:
+    """Return JSON without these characters; JSON itself escapes only the first 32."""
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -18,7 +18,7 @@ import yaml
 from metal_gpu.playbooks import files, log_files, result, stages
 from metal_gpu.playbooks.progress import Progress
 from metal_gpu.playbooks.run import Ended, Event, plain, run
-from metal_gpu.terminal import exit_codes, output
+from metal_gpu.terminal import exit_codes, output, pipes
 
 # Lines that the bars show, or that only the log needs.
 _IN_BARS = ("changed: ", "waiting: ", "metal_gpu_outcome: ")
@@ -31,6 +31,11 @@ _STYLES = {
 
 def show(playbook: str, wanted: Sequence[str], passwords: Mapping[str, str], how: str) -> int:
     """Run a playbook, and print what the user wants to see. Return the exit code."""
+    with pipes.unread():  # nodes that change are not left halfway, as Ansible does not leave them
+        return _show(playbook, wanted, passwords, how)
+
+
+def _show(playbook: str, wanted: Sequence[str], passwords: Mapping[str, str], how: str) -> int:
     progress = _progress(playbook)
     lines: list[str] = []
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from metal_gpu.terminal import exit_codes
+from metal_gpu.terminal import exit_codes, pipes
 from metal_gpu.terminal.machines import (
     AcceptKeys,
     AsJson,
@@ -106,16 +106,17 @@ def scan(
     chosen = _chosen(targets, max_addresses)
     scan_inventory.check(write, output, yes=yes)
     found = _found(chosen, login, rate, timeout)
-    if not as_json:
-        _show(found, quiet=quiet, asked=len(chosen))
-    prepared = scan_inventory.prepared(write, output, found.machines, login)
-    collisions = [*found.collisions, *(prepared.collisions if prepared else ())]
-    found = found._replace(collisions=collisions)
-    if as_json:
-        _print_document(chosen, found, prepared)
-    if prepared:
-        asks = not yes and output is None
-        scan_inventory.write(prepared, asks=asks, show=not as_json, quiet=quiet)
+    with pipes.unread(write is not None or output is not None):  # then the inventory counts
+        if not as_json:
+            _show(found, quiet=quiet, asked=len(chosen))
+        prepared = scan_inventory.prepared(write, output, found.machines, login)
+        collisions = [*found.collisions, *(prepared.collisions if prepared else ())]
+        found = found._replace(collisions=collisions)
+        if as_json:
+            _print_document(chosen, found, prepared)
+        if prepared:
+            asks = not yes and output is None
+            scan_inventory.write(prepared, asks=asks, show=not as_json, quiet=quiet)
     raise typer.Exit(_exit_code(found, chosen, strict=strict))
 
 

@@ -40,3 +40,19 @@ def test_commands_and_options_are_completed(line, expected):
         COMP_CWORD=str(len(words) - 1),
     )
     assert expected <= {*found.stdout.split()}, found.stdout + found.stderr
+
+
+def test_fish_gets_each_word_with_its_description_in_one_line():
+    """fish would offer the first word of any other line as well."""
+    program = (
+        "import sys\nfrom metal_gpu.terminal.main import main\nsys.argv[0] = 'metal-gpu'\nmain()"
+    )
+    found = command.run_program(
+        program,
+        _METAL_GPU_COMPLETE="complete_fish",
+        _TYPER_COMPLETE_FISH_ACTION="get-args",
+        _TYPER_COMPLETE_ARGS="metal-gpu ",
+        COLUMNS="80",
+    )
+    lines = [line.split("\t") for line in found.stdout.splitlines()]
+    assert {"scan", "doctor"} <= {word for word, _description in lines}

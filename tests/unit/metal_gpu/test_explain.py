@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_errors,
 from ansible_collections.metal.gpu.tests.unit.support import command
 from metal_gpu.explanations import catalogue, explain, index
 from metal_gpu.explanations.logs import explain_lines
+from metal_gpu.terminal import exit_codes
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 DOCUMENT = index.parse(catalogue.PLACE.read_text(encoding="utf-8"), "docs/troubleshooting.md")
@@ -191,6 +191,28 @@ def test_the_most_probable_cause_is_first(line, code, certainty):
     assert (first.code, first.certainty) == (code, certainty)
 
 
+@pytest.mark.parametrize(
+    ("words", "condition"),
+    [
+        pytest.param(
+            "permission denied",
+            'the line has "Permission denied (publickey" or "Permission denied (password"',
+            id="of many programs",
+        ),
+        pytest.param(
+            "no such file or directory",
+            'the line has "/device-plugins/nvidia-gpu.sock: connect: no such file or directory"',
+            id="a part of a text",
+        ),
+        pytest.param("nvidia-smi hangs", "without any output", id="a symptom"),
+    ],
+)
+def test_words_of_a_text_are_not_taken_for_the_text(words, condition):
+    """What only words suggest says which line it would be."""
+    first = EXPLAINER.explain(words)[0]
+    assert (first.condition, first.certainty) == (condition, explain.WORDS)
+
+
 def test_a_reading_names_what_the_line_names():
     line = 'failed to get sandbox runtime: no runtime for "nvidia" is configured'
     first, *others = EXPLAINER.explain(line)
@@ -276,8 +298,9 @@ def test_what_nobody_knows_is_said_and_ends_with_1(arguments):
     assert document == {"explanations": [], "lines": 1, "unknown": 1}
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=["lines", "json"])
-def test_a_reader_that_has_enough_ends_it_as_it_ends_other_filters(options, tmp_path):
+def test_a_reader_that_has_enough_ends_it_as_it_ends_other_filters(options, unbuffered, tmp_path):
     texts = [row.texts[0].replace("…", "x") for row in DOCUMENT.rows if row.texts]
     (tmp_path / "log").write_text("\n".join(texts))
     with (tmp_path / "log").open() as log:
@@ -286,10 +309,10 @@ def test_a_reader_that_has_enough_ends_it_as_it_ends_other_filters(options, tmp_
             stdin=log,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=command.environment(),
+            env=command.environment(PYTHONUNBUFFERED=unbuffered),
             text=True,
         )
     assert process.stdout.readline()
     process.stdout.close()  # long before the end: what follows does not fit a pipe
     assert process.stderr.read() == ""
-    assert process.wait() == -signal.SIGPIPE
+    assert process.wait() == exit_codes.UNREAD

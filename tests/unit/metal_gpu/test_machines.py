@@ -95,6 +95,24 @@ def test_ansibles_configuration_may_name_the_inventory_of_the_folder(inventory: 
     assert _addresses(chosen([], None)) == ["10.0.0.1", "10.0.0.2"]
 
 
+def test_the_configuration_of_a_folder_that_all_can_write_is_ignored(
+    inventory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ansible does so, with a warning, and a playbook then has the inventory of the folder."""
+    inventory.with_name("ansible.cfg").write_text("[defaults]\ninventory = other.yml\n")
+    inventory.parent.chmod(0o1777)
+    assert _addresses(chosen([], None, quiet=True)) == ["10.0.0.1", "10.0.0.2"]
+    assert "ansible.cfg in this folder is ignored, as by Ansible" in capsys.readouterr().err
+    assert _addresses(chosen(["gpu-1"], None)) == ["10.0.0.1"]
+    assert "ansible.cfg in this folder is ignored" in capsys.readouterr().err
+    for names, path in ((["admin@gpu-1"], None), ([], inventory)):
+        chosen(names, path)
+        assert capsys.readouterr().err == ""
+    monkeypatch.setenv("ANSIBLE_CONFIG", "ansible.cfg")
+    assert _addresses(chosen([], None)) == ["this machine"]
+    assert "is ignored" not in capsys.readouterr().err
+
+
 def test_localhost_is_this_machine(inventory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = chosen(["localhost"], None)
     assert (_addresses(found), found.options) == (["this machine"], None)

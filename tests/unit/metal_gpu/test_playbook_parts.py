@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 import yaml
+from ansible.config.manager import find_ini_config_file
 from rich.console import Console
 
 from ansible_collections.metal.gpu.plugins.module_utils import interrupts
@@ -278,6 +279,34 @@ def test_the_inventory_of_the_folder_counts_if_nothing_else_is_set(
     if "ANSIBLE_CONFIG" in environment:
         environment = {"ANSIBLE_CONFIG": str(tmp_path / environment["ANSIBLE_CONFIG"])}
     assert options.default_inventory(tmp_path, environment) == expected
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(0o755, ["--ask-become-pass"]), (0o777, [])])
+def test_ansible_asks_for_no_password_by_a_configuration_that_it_ignores(mode, expected, tmp_path):
+    config = tmp_path / "ansible.cfg"
+    config.write_text("[privilege_escalation]\nbecome_ask_pass = true\n")
+    tmp_path.chmod(mode)
+    assert options.prompts([], tmp_path, {}) == expected
+    assert options.ignored_config(tmp_path, {}) == (None if expected else config)
+    for named in (config, tmp_path):
+        environment = {"ANSIBLE_CONFIG": str(named)}
+        assert options.prompts([], tmp_path, environment) == ["--ask-become-pass"]
+        assert options.ignored_config(tmp_path, environment) is None
+    environment = {"ANSIBLE_CONFIG": str(tmp_path / "none"), "HOME": str(tmp_path)}
+    assert options.prompts([], tmp_path, environment) == expected
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o775, 0o777, 0o1777])
+@pytest.mark.parametrize("named", [None, "ansible.cfg", "none.cfg", "."])
+def test_ansible_ignores_the_same_configuration(mode, named, tmp_path, monkeypatch):
+    (tmp_path / "ansible.cfg").touch()
+    tmp_path.chmod(mode)
+    monkeypatch.chdir(tmp_path)
+    if named:
+        monkeypatch.setenv("ANSIBLE_CONFIG", named)
+    warnings = set()
+    find_ini_config_file(warnings)
+    assert bool(options.ignored_config(tmp_path, os.environ)) == bool(warnings)
 
 
 def test_a_link_is_another_inventory_than_its_file(tmp_path):

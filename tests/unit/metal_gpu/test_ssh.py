@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import socket
@@ -23,7 +24,7 @@ from ansible_collections.metal.gpu.tests.unit.support.ssh_server import (
     plant_sudo,
 )
 from metal_gpu import Host, Settings
-from metal_gpu.ssh import Unreachable, connect, conversation
+from metal_gpu.ssh import Unreachable, connect, connection, conversation
 from metal_gpu.ssh.known_hosts import fingerprint
 
 
@@ -296,6 +297,40 @@ def test_hosts_of_the_configuration(start, known, key, home):
     with connect(Host("gpu-1", "gpu-1", become=False)) as session:
         assert session.run("true").rc == 0
     assert jump.machine.logins == ["guard with a key"]
+
+
+def test_closed_connections_do_not_stay_in_memory(start, known, key):
+    """Their parts refer to each other, and Python alone looks for such parts too seldom."""
+    server = start(Machine(keys=[key]))
+    settings = known(server)
+    gc.collect()
+    gc.disable()
+    try:
+        for _number in range(3 * connection._KEPT):
+            with connect(at(server), settings):
+                pass
+        transports = [one for one in gc.get_objects() if isinstance(one, paramiko.Transport)]
+    finally:
+        gc.enable()
+    own = [one for one in transports if not one.server_mode]  # the others are of the server
+    assert len(own) <= 1.5 * connection._KEPT
+
+
+def test_the_configuration_of_each_jump_host_is_asked_once(start, known, key, home, tmp_path):
+    """A program of `Match exec` can take seconds."""
+    first, second, server = (start(Machine(keys=[key])) for _number in range(3))
+    known(first, second, server)
+    asked = tmp_path / "asked"
+    ports = {"gate-1": first, "gate-2": second, "gpu-1": server}
+    hosts = (f"Host {name}\n Port {one.port}\n" for name, one in ports.items())
+    (home / ".ssh" / "config").write_text(
+        f'Match exec "echo %n >> {asked}"\n User admin\n HostName 127.0.0.1\n'
+        "Host gpu-1\n ProxyJump gate-2\nHost gate-2\n ProxyJump gate-1\n" + "".join(hosts)
+    )
+    with connect(Host("gpu-1", "gpu-1", become=False)) as session:
+        assert session.run("true").rc == 0
+    assert sorted(asked.read_text().split()) == sorted(ports)
+    assert first.machine.forwarded == [("127.0.0.1", second.port)]
 
 
 @pytest.mark.parametrize(

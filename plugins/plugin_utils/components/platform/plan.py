@@ -12,6 +12,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import login_refusals
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.module_utils.words import some
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines, others
@@ -169,4 +170,4 @@ def name_clashes(node_names: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def _others(host: str, same: Iterable[str]) -> str:
-    return " and ".join(other for other in same if other != host)
+    return some([other for other in same if other != host])
