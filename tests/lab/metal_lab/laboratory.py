@@ -125,7 +125,9 @@ def prepare(description: Description) -> Built:
         node_images={
             kind: node_image.image(*kind, bases[kind].result(), of_node(*kind)) for kind in kinds
         },
-        mirror_tools=mirror_tools.build() if parts.MIRROR_TOOLS in description.parts else None,
+        mirror_tools=mirror_tools.build(description)
+        if parts.MIRROR_TOOLS in description.parts
+        else None,
     )
 
 

@@ -13,6 +13,7 @@ import io
 import signal
 import socketserver
 import sys
+from collections.abc import Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,14 +24,14 @@ class _Handler(SimpleHTTPRequestHandler):
     # apt fetches many small files over one connection.
     protocol_version = "HTTP/1.1"
 
-    def __init__(self, *arguments: Any, only: str = "", **options: Any) -> None:
-        self._only = only
+    def __init__(self, *arguments: Any, only: Sequence[str] = (), **options: Any) -> None:
+        self._only = only or ("",)
         super().__init__(*arguments, **options)
 
     def send_head(self) -> io.BytesIO | BinaryIO | None:
-        """Find a file of the folder that is there."""
+        """Find a file of the folders that are there."""
         asked = Path(self.translate_path(self.path))
-        if not asked.is_relative_to(Path(self.directory, self._only)):
+        if not any(asked.is_relative_to(Path(self.directory, one)) for one in self._only):
             self.send_error(404)
             return None
         return super().send_head()
@@ -45,8 +46,8 @@ class _Server(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
 
 
-def serve(directory: Path, address: str, port: int, only: str = "") -> None:
-    """Serve the directory, or one folder of it, until SIGTERM. Log requests to standard error."""
+def serve(directory: Path, address: str, port: int, only: Sequence[str] = ()) -> None:
+    """Serve the directory, or some folders of it, until SIGTERM. Log requests to standard error."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     handler = partial(_Handler, directory=str(directory), only=only)
     with _Server((address, port), handler) as server:
@@ -58,5 +59,5 @@ if __name__ == "__main__":
     parser.add_argument("directory", type=Path)
     parser.add_argument("address")
     parser.add_argument("port", type=int)
-    parser.add_argument("--only", default="", metavar="FOLDER")
+    parser.add_argument("--only", action="append", default=[], metavar="FOLDER")
     serve(**vars(parser.parse_args()))

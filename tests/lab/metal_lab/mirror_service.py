@@ -20,16 +20,17 @@ from metal_lab.state import State
 NAME = description.MIRROR
 
 
-def command(directory: Path, address: str, port: int, only: str = "") -> list[str | Path]:
-    """Return the command that serves a directory, or one folder of it."""
-    option = [f"--only={only}"] if only else []
-    return [sys.executable, "-m", "metal_lab.mirror_server", *option, directory, address, str(port)]
+def command(directory: Path, address: str, port: int, *only: str) -> list[str | Path]:
+    """Return the command that serves a directory, or some folders of it."""
+    options = [f"--only={folder}" for folder in only]
+    module = [sys.executable, "-m", "metal_lab.mirror_server"]
+    return [*module, *options, directory, address, str(port)]
 
 
-def run(state: State, only: str = "") -> None:
+def run(state: State, *only: str) -> None:
     """Start the mirror, also if it runs."""
     stop(state)
-    words = command(Path(state.mirror), state.gateway, facts.MIRROR_PORT, only)
+    words = command(Path(state.mirror), state.gateway, facts.MIRROR_PORT, *only)
     log = state.folder / "logs" / f"{NAME}.log"
     state.processes[NAME] = processes.start(words, log)
     state.save()
@@ -42,20 +43,22 @@ def stop(state: State) -> None:
     processes.stop([process for name, process in state.processes.items() if name == NAME])
 
 
-def _only(state: State, folder: str) -> None:
+def _only(state: State, *folders: str) -> None:
     known = sorted(path.name for path in Path(state.mirror).iterdir())
-    if folder not in known:
-        raise SystemExit(f"no folder {folder!r} in the mirror; it has: {', '.join(known)}")
-    run(state, folder)
+    for folder in folders:
+        if folder not in known:
+            raise SystemExit(f"no folder {folder!r} in the mirror; it has: {', '.join(known)}")
+    run(state, *folders)
 
 
 FAULTS = {
     "down": Fault("connections are refused", stop),
     "only": Fault(
-        "FOLDER: the other folders are gone; with debian, there is the archive of Debian, and no"
-        " repository of a vendor",
+        "FOLDER...: the other folders are gone; with debian, there is the archive of Debian, and no"
+        " repository of a vendor; with rocky and epel, the same of Rocky Linux",
         _only,
         required=1,
+        optional=sys.maxsize,
     ),
     "restore": Fault("undo all faults of the mirror", run),
 }

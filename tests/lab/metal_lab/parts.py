@@ -44,7 +44,7 @@ PARTS = {
         (),
     ),
     REGISTRY: Part("a registry with the images of the pods", ("registry",)),
-    MIRROR_TOOLS: Part("apt-mirror and skopeo of Debian, for this machine", ()),
+    MIRROR_TOOLS: Part("apt-mirror, skopeo and dnf of Debian, for this machine", ()),
     NFS_CLIENT: Part("the NFS client of Debian 12 itself, in its archive", ()),
     UPDATES: Part(
         "empty packages: newer ones of NVIDIA's and Docker's, and an older container toolkit in "

@@ -10,7 +10,7 @@ import pytest
 
 from metal_lab import facts, mirror_service, processes, state
 
-GPG, PACKAGE = "debian/gpg", "docker/containerd.io.deb"
+GPG, PACKAGE, METADATA = "debian/gpg", "docker/containerd.io.deb", "rocky/repomd.xml"
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def laboratory(monkeypatch, tmp_path):
     """Return the state of a laboratory whose mirror runs on an address of this machine."""
     monkeypatch.setattr(state, "FOLDER", tmp_path / "labs")
     published = tmp_path / "published"
-    for path in (GPG, PACKAGE):
+    for path in (GPG, PACKAGE, METADATA):
         (published / path).parent.mkdir(parents=True)
         (published / path).write_text(path)
     made = state.State("default", mirror=str(published))
@@ -48,6 +48,12 @@ def test_one_folder_is_left_until_restore(laboratory):
     assert _get(laboratory, PACKAGE) == PACKAGE
 
 
+def test_several_folders_are_left(laboratory):
+    mirror_service.inject(laboratory, "only", ["debian", "rocky"])
+    assert (_get(laboratory, GPG), _get(laboratory, METADATA)) == (GPG, METADATA)
+    assert _get(laboratory, PACKAGE) == 404
+
+
 def test_down(laboratory):
     mirror_service.inject(laboratory, "down", [])
     with pytest.raises(urllib.error.URLError, match="refused"):
@@ -64,8 +70,8 @@ def test_list_names_all(laboratory):
     ("fault", "arguments", "message"),
     [
         ("flood", [], "no fault 'flood'; to list the faults: lab fault mirror list"),
-        ("only", [], "wrong number of arguments: only FOLDER"),
-        ("only", ["ubuntu"], "no folder 'ubuntu' in the mirror; it has: debian, docker"),
+        ("only", [], "wrong number of arguments: only FOLDER..."),
+        ("only", ["debian", "ubuntu"], "no folder 'ubuntu' in the mirror; it has: debian, docker"),
     ],
 )
 def test_mistakes_are_named(laboratory, fault, arguments, message):
