@@ -33,16 +33,16 @@ _PRESSURE = re.compile(r"^node\.kubernetes\.io/(\w+)-pressure$")
 _UNREADY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _CORDON = "node.kubernetes.io/unschedulable"
 
+# The kubelet tries again forever, and only events have these words.
+NO_RUNTIME = re.compile(
+    r'no runtime for "(?P<handler>[^"]+)" is configured'
+    r"|failed to find runtime handler (?P<handler_crio>\S+) from runtime list"
+    r'|RuntimeHandler "(?P<handler_docker>[^"]+)" not supported'
+    r"|unknown or invalid runtime name: (?P<handler_moby>\S+)"
+)
+
 _ENGINE_WORDS = (
-    (
-        "RUNTIME_HANDLER_MISSING",
-        re.compile(
-            r'no runtime for "(?P<handler>[^"]+)" is configured'
-            r"|failed to find runtime handler (?P<handler_crio>\S+) from runtime list"
-            r'|RuntimeHandler "(?P<handler_docker>[^"]+)" not supported'
-            r"|unknown or invalid runtime name: (?P<handler_moby>\S+)"
-        ),
-    ),
+    ("RUNTIME_HANDLER_MISSING", NO_RUNTIME),
     (
         "CDI_UNRESOLVABLE",
         re.compile(

@@ -16,10 +16,10 @@ Source: https://kubernetes.io/docs/tasks/debug/debug-application/determine-reaso
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    causes,
     proof_pod,
     smoke_output,
 )
@@ -45,9 +45,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-
-# A sandbox that cannot be created shows only in events, and the kubelet retries forever.
-_NO_RUNTIME = re.compile(r"no runtime for .* is configured|RuntimeHandler .* not supported")
 
 
 class Template(NamedTuple):
@@ -232,4 +229,4 @@ def judge_shortage(
 
 def no_runtime(event: Mapping[str, Any]) -> bool:
     """Return whether an event reports that the pod's runtime is not configured on the node."""
-    return bool(_NO_RUNTIME.search(event.get("message") or ""))
+    return bool(causes.NO_RUNTIME.search(event.get("message") or ""))

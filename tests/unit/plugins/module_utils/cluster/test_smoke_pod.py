@@ -171,6 +171,8 @@ def test_manifest_options(options, changes):
     [
         ('failed to get sandbox runtime: no runtime for "nvidia" is configured', True),
         ('RuntimeHandler "nvidia" not supported', True),
+        ("failed to find runtime handler nvidia from runtime list map[crun:0xc0 runc:0xc1]", True),
+        ("Error response from daemon: unknown or invalid runtime name: nvidia", True),
         ('failed to setup network for sandbox: plugin type="bridge" failed (add)', False),
         (None, False),
     ],
