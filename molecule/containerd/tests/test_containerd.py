@@ -6,17 +6,22 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from typing import Any
 
+import explained
 import leaks
 import pytest
+
+from metal_lab import programs
 
 CONFIG = "/etc/containerd/config.toml"
 CRI = "io.containerd.grpc.v1.cri"
 VERSIONS = {"gpu-1": "1.6.20", "gpu-2": "1.7.24"}
 REGISTRIES = ("metal.gpu.site", "--limit=gpu-1", "--tags=registries")
+NEWER = "/etc/containerd/conf.d/99-nvidia.toml"
 
 # The image sets NVIDIA_VISIBLE_DEVICES=all, as every CUDA image does. The pod requests no GPU.
 UNASKED = """
@@ -155,6 +160,60 @@ def test_restart_that_would_end_the_cri_plugin_is_refused(laboratory, node, brok
     assert f"CONTAINERD_FATAL {node}: " in run.output
     assert "the registry's mirrors and config_path are both set" in " ".join(run.output.split())
     assert started(laboratory, node) == before
+
+
+@pytest.fixture
+def newer_drop_in(laboratory: Any) -> Iterator[None]:
+    """A tool that writes for containerd 2.3 adds a drop-in below main files of version 2."""
+    folder = NEWER.rpartition("/")[0]
+    imports = f'/^version = /a imports = ["{folder}/*.toml"]'
+    hosts = [laboratory.host(name) for name in VERSIONS]
+    for host in hosts:
+        host.check_output("cp --preserve=all %s /root/config.toml", CONFIG)
+        host.check_output("mkdir %s && echo version = 4 > %s", folder, NEWER)
+        host.check_output("sed --in-place %s %s", imports, CONFIG)
+    yield
+    for host in hosts:
+        host.check_output("mv /root/config.toml %s && rm -r %s", CONFIG, folder)
+
+
+@pytest.fixture
+def containerd_2_3(laboratory: Any) -> Iterator[None]:
+    """gpu-2 has this program, and the process of 1.7 runs on: a package was just upgraded."""
+    host, copy, place = laboratory.host("gpu-2"), "/root/containerd", "/usr/bin/containerd"
+    container = laboratory.facts["nodes"]["gpu-2"]["container"]
+    program = programs.build("containerd-2.3") / "containerd"
+    subprocess.run(["docker", "cp", program, f"{container}:{copy}"], check=True)
+    host.check_output("mount --bind %s %s", copy, place)
+    yield
+    host.check_output("umount %s && rm %s", place, copy)
+
+
+def judged(laboratory: Any, node: str) -> tuple[str, Any]:
+    """Return what the program of a node says of its configuration, and a run in check mode."""
+    said = laboratory.host(node).run("containerd --config %s config dump", CONFIG)
+    run = laboratory.playbook("metal.gpu.site", "--tags=runtime", f"--limit={node}", "--check")
+    assert (said.rc == 0) is (run.returncode == 0)
+    return said.stderr, run
+
+
+def refused_with(laboratory: Any, words: str) -> None:
+    said, run = judged(laboratory, "gpu-2")
+    assert words in said
+    assert "CONTAINERD_CONFIG_INVALID gpu-2: containerd's configuration is not valid" in run.words
+    assert words in run.words
+    assert explained.first(said).code == "CONTAINERD_CONFIG_INVALID"
+
+
+def test_drop_in_that_is_newer_than_the_main_file(laboratory, newer_drop_in):
+    """1.6 ignores it. 1.7 would not start again, and the role says so before a change."""
+    _said, run = judged(laboratory, "gpu-1")
+    assert run.returncode == 0
+    refused_with(laboratory, "unsupported config version `4`")
+
+
+def test_drop_in_that_containerd_2_3_does_not_merge(laboratory, newer_drop_in, containerd_2_3):
+    refused_with(laboratory, "drop-in config version 4 higher than root config version 2")
 
 
 def test_file_that_another_tool_writes_again(laboratory, node):

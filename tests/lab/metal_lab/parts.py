@@ -24,9 +24,13 @@ RUN_FILES = "run-files"
 REGISTRY = "registry"
 MIRROR_TOOLS = "mirror-tools"
 NFS_CLIENT = "nfs-client"
+CONTAINERD_2_3 = "containerd-2.3"
 
 PARTS = {
     CONTAINERD: Part("containerd.io, in Docker's repository", ("containerd", "runc")),
+    CONTAINERD_2_3: Part(
+        "containerd 2.3, as a program in the cache and in no repository", ("containerd-2.3",)
+    ),
     DOCKER: Part(
         "Docker Engine with containerd.io, in Docker's repository",
         ("containerd", "runc", "docker", "docker-cli"),

@@ -21,6 +21,7 @@ from metal_lab.cache import CACHE, FILES, built, digest
 from metal_lab.versions import (
     CONTAINER_TOOLKIT,
     CONTAINERD,
+    CONTAINERD_2_3,
     CRI_DOCKERD,
     CRIO,
     DEVICE_PLUGIN,
@@ -81,6 +82,14 @@ PROGRAMS = {
         module="github.com/containerd/containerd/v2",
         version=CONTAINERD,
         ldflags=f"-X github.com/containerd/containerd/v2/version.Version={CONTAINERD}",
+        tags="no_btrfs",
+    ),
+    "containerd-2.3": Program(
+        f"containerd {CONTAINERD_2_3} (2 minutes)",
+        _commands("github.com/containerd/containerd/v2", "containerd"),
+        module="github.com/containerd/containerd/v2",
+        version=CONTAINERD_2_3,
+        ldflags=f"-X github.com/containerd/containerd/v2/version.Version={CONTAINERD_2_3}",
         tags="no_btrfs",
     ),
     "runc": Program(

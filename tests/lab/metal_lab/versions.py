@@ -7,6 +7,7 @@ from __future__ import annotations
 
 KUBERNETES = "1.37.1"
 CONTAINERD = "2.4.2"
+CONTAINERD_2_3 = "2.3.4"  # refuses drop-ins that 2.2 and 2.4 read
 RUNC = "1.5.2"  # from containerd's script/setup/runc-version
 DOCKER = "29.8.1"
 DOCKER_COMPOSE = "5.1.4"
