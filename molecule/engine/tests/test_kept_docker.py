@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 
+import explained
 import pytest
 from scenes import started
 
@@ -15,6 +16,8 @@ DAEMON_JSON = "/etc/docker/daemon.json"
 # docker.io of Debian 13 and 12, with what they get for GPUs. 20.10 has no CDI.
 KEPT = {"gpu-2": "26.1.", "gpu-3": "20.10."}
 CDI = {"gpu-2": {"features": {"cdi": True}}, "gpu-3": {}}
+WITH_GPUS = "docker run --rm --gpus all --entrypoint true docker.io/library/busybox:1.35"
+NO_DRIVER = 'could not select device driver "" with capabilities: [[gpu]]'
 
 
 @pytest.fixture(params=KEPT)
@@ -66,6 +69,15 @@ def test_a_reload_is_enough_for_gpus(laboratory, kept):
     assert list(now)[: len(settings)] == list(settings)  # in their order
 
 
+def test_docker_run_with_gpus_waits_for_a_restart(laboratory, kept):
+    """As the notice has said: Docker looks for the toolkit only when it starts."""
+    said = laboratory.host(kept).run(WITH_GPUS).stderr
+    assert NO_DRIVER in said
+    found = explained.first(said)
+    assert found.code == "DOCKER_RESTART_DUE"
+    assert "systemctl restart docker" in found.remedy
+
+
 RESTART = '{"docker_ce_restart_ok": true, "docker_ce_daemon_options": {"labels": ["rack=8"]}}'
 
 
@@ -82,6 +94,7 @@ def test_option_that_needs_a_restart_comes_with_one(laboratory):
     after = started(host)
     assert after[0] != docker
     assert after[1] == container
+    assert NO_DRIVER not in host.run(WITH_GPUS).stderr
 
 
 def test_value_of_the_admin_is_refused_by_name(laboratory):
