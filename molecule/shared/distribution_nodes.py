@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+K0S_DROP_IN = "/etc/k0s/containerd.d/99-metal-gpu.toml"
 K3S = "/var/lib/rancher/k3s/agent/etc/containerd"
 CONFIGS = {"gpu-1": f"{K3S}/config.toml", "gpu-2": "/etc/k0s/containerd.toml"}
 _PROGRAMS = {

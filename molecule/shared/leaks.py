@@ -53,6 +53,11 @@ def engine(laboratory: Any) -> Engine:
     return Engine(name, name, f"{name}, default runtime nvidia", has_default=False)
 
 
+def leaked(attempts: dict[str, str]) -> set[str]:
+    """Return the attempts of a node that got GPUs."""
+    return {name for name, state in attempts.items() if state == "leaked"}
+
+
 def parse(words: str) -> dict[str, dict[str, str]]:
     """Return the result of each attempt, by node, from the output of the playbook."""
     found: dict[str, dict[str, str]] = {}
@@ -70,10 +75,10 @@ def run(laboratory: Any, *options: str) -> tuple[Any, dict[str, dict[str, str]]]
     return made, parse(made.words)
 
 
-def site(laboratory: Any, **variables: Any) -> Any:
+def site(laboratory: Any, *options: str, **variables: Any) -> Any:
     """Run the roles that decide about isolation; return the run."""
     made = laboratory.playbook(
-        *("metal.gpu.site", "--tags=runtime,device_plugin"),
+        *("metal.gpu.site", "--tags=runtime,device_plugin", *options),
         *("--extra-vars", json.dumps(variables)),
     )
     assert made.returncode == 0

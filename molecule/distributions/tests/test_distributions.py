@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from distribution_nodes import K3S, runtimes
+from distribution_nodes import K0S_DROP_IN, K3S, runtimes
 
 OPERATIONS_ALLOWED = 1
 ROLE = "metal.gpu.nvidia_container_runtime"
-DROP_IN = "99-metal-gpu.toml"
-K3S_DROP_IN = f"{K3S}/config-v3.toml.d/{DROP_IN}"
-K0S_DROP_IN = f"/etc/k0s/containerd.d/{DROP_IN}"
+K3S_DROP_IN = f"{K3S}/config-v3.toml.d/99-metal-gpu.toml"
 POD = """
 apiVersion: v1
 kind: Pod

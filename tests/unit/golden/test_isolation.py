@@ -8,6 +8,7 @@ To write it anew: `python -m pytest tests/unit/golden --update-golden`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,40 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import leak_dock
 from ansible_collections.metal.gpu.tests.unit.golden.documents import assert_documented, table
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import ROOT
 
+DOCUMENT = ROOT / "docs/isolation.md"
 RECORD = ROOT / "tests/recorded/isolation_results.yml"
+# The columns. The controls have none: their results are the same in each row.
+COLUMNS = {
+    leak_pods.IMAGE: "image",
+    leak_pods.POD: "pod",
+    leak_pods.MOUNT: "mount",
+    leak_pods.CDI: "annotation",
+    leak_pods.CLASS: "class",
+    leak_pods.CLASS_CDI: "class and annotation",
+    leak_pods.SECOND: "second",
+    leak_pods.INIT: "init",
+    leak_pods.EPHEMERAL: "ephemeral",
+}
+CONTROLS = {leak_pods.PLAIN: "nothing", leak_pods.PRIVILEGED: "by design"}
+NAMES = {"crio": "CRI-O", "docker": "Docker"}
+
+# The cases in which a node is as the roles set it up without variables.
+WITHOUT_PODS = "docker without Kubernetes"
+BY_DEFAULT = (
+    "containerd",
+    "crio",
+    "docker, guard",
+    "k0s",
+    "k3s",
+    WITHOUT_PODS,
+)
+PROTECTED = (
+    *BY_DEFAULT,
+    "containerd 1.6.20, default runtime nvidia, guard",
+    "containerd 1.7.24, guard",
+    "containerd, default runtime nvidia, guard",
+    "crio, default runtime nvidia, guard",
+)
 
 
 def results() -> list[dict[str, Any]]:
@@ -25,33 +59,66 @@ def results() -> list[dict[str, Any]]:
     return found
 
 
-def heading(one: dict[str, Any]) -> str:
-    """Return the name of a case, with the version of its engine."""
-    case, engine = one["case"], one["engine"]
-    return case if engine in case else f"{case} ({engine})"
+def engine_and_setting(one: dict[str, Any]) -> tuple[str, str]:
+    """Return the engine of a case with its version, and how it is set up."""
+    what, _comma, setting = one["case"].partition(", ")
+    name, _space, version = one["engine"].partition(" ")
+    engine = f"{NAMES.get(name, name)} {version}"
+    if what.startswith(name):
+        engine += re.sub(r"^ [\d.]+", "", what.removeprefix(name))
+    else:
+        engine = f"{what} ({engine})"
+    if one["case"] in BY_DEFAULT:
+        return engine, f"default: {setting}" if setting else "default"
+    return engine, setting or "no guard"
 
 
 def rows() -> Iterator[list[str]]:
-    cases = results()
-    yield ["attempt", *map(heading, cases)]
-    for name, text in leak_pods.ATTEMPTS.items():
-        found = (one["attempts"].get(name, "not tried") for one in cases)
+    """Yield the heading, and a row for each case: the default is the first one of its engine."""
+    yield ["engine", "setting", *COLUMNS.values()]
+    cases = [(*engine_and_setting(one), one) for one in results()]
+    for engine, setting, one in sorted(cases, key=by_engine):
+        found = (one["attempts"].get(name, "not tried") for name in COLUMNS)
         words = (f"**{state}**" if state == "leaked" else state for state in found)
-        yield [f"`{name}`: {text.replace('|', chr(92) + '|')}", *words]
+        yield [engine, setting, *words]
+
+
+def by_engine(case: tuple[str, str, dict[str, Any]]) -> tuple[str, bool, str]:
+    engine, setting, one = case
+    return engine.casefold(), one["case"] not in BY_DEFAULT, setting
+
+
+def legend() -> Iterator[list[str]]:
+    yield ["column", "attempt", "what the pod has"]
+    for name, text in leak_pods.ATTEMPTS.items():
+        yield [
+            COLUMNS.get(name, f"none: always `{CONTROLS.get(name)}`"),
+            f"`{name}`",
+            text.replace("|", r"\|"),
+        ]
 
 
 def test_results_are_documented(is_update: bool) -> None:
-    document = ROOT / "docs/isolation.md"
-    assert_documented(document, "results", table(rows()), is_update=is_update)
+    assert_documented(DOCUMENT, "results", table(rows()), is_update=is_update)
+
+
+def test_attempts_are_documented(is_update: bool) -> None:
+    assert {*COLUMNS, *CONTROLS} == {*leak_pods.ATTEMPTS}
+    assert {*CONTROLS} == leak_pods.CONTROLS
+    assert_documented(DOCUMENT, "attempts", table(legend()), is_update=is_update)
+
+
+def test_controls_are_alike_in_each_row() -> None:
+    """So the table needs no columns for them."""
+    for one in results():
+        assert {name: one["attempts"][name] for name in CONTROLS} == CONTROLS, one["case"]
 
 
 def test_nothing_leaks_by_default_and_each_way_leaks_somewhere() -> None:
     """A test that cannot fail proves nothing: with the protection off, it has failed."""
     by_case = {one["case"]: one["attempts"] for one in results()}
-    protected = [found for case, found in by_case.items() if case in PROTECTED]
-    assert protected
-    for found in protected:
-        assert {*found.values()} <= {"nothing", "refused", "by design"}
+    for case in PROTECTED:
+        assert {*by_case[case].values()} <= {"nothing", "refused", "by design"}, case
     for case, found in by_case.items():
         tried = {*leak_docker.ATTEMPTS} if case == WITHOUT_PODS else {*leak_pods.ATTEMPTS}
         assert {*found} == tried, case
@@ -59,16 +126,3 @@ def test_nothing_leaks_by_default_and_each_way_leaks_somewhere() -> None:
         name for found in by_case.values() for name, state in found.items() if state == "leaked"
     }
     assert {"image_variable", "pod_variable"} <= leaked
-
-
-WITHOUT_PODS = "docker without Kubernetes"
-PROTECTED = (
-    "containerd",
-    "containerd 1.6.20, default runtime nvidia, guard",
-    "containerd 1.7.24, guard",
-    "containerd, default runtime nvidia, guard",
-    "crio",
-    "crio, default runtime nvidia, guard",
-    "docker, guard",
-    WITHOUT_PODS,
-)

@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who gets a GPU without a request below k3s (gpu-1) and k0s (gpu-2), and a runtime that is gone.
+
+The name of this file makes pytest run it after test_distributions.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import explained
+import leaks
+import pytest
+from distribution_nodes import K0S_DROP_IN, runtimes
+
+NAMES = {"gpu-1": "k3s", "gpu-2": "k0s"}
+HARMLESS = {"nothing", "refused", "by design"}
+# Of containerd 2, as tests/recorded/symptoms.yml has them.
+WORDS = 'no runtime for "nvidia" is configured'
+
+
+@pytest.fixture(scope="module", autouse=True)
+def free_gpus(laboratory: Any) -> None:
+    """One attempt requests a GPU, and pods of test_distributions.py have them."""
+    pods = [f"cuda-{node}" for node in NAMES]
+    laboratory.kubectl("delete", "pod", *pods, "--ignore-not-found", "--now")
+
+
+def compare(laboratory: Any, found: dict[str, dict[str, str]], setting: str) -> None:
+    """Compare the results of both nodes with their rows of docs/isolation.md, or record them."""
+    versions = laboratory.facts["versions"]
+    assert {*found} == {*NAMES}
+    for node, attempts in found.items():
+        engine = f"containerd {versions['containerd']}"
+        leaks.compare(f"{NAMES[node]}{setting}", attempts, engine, versions["kubernetes"])
+
+
+def test_no_container_gets_a_gpu_that_it_did_not_request(laboratory):
+    run, found = leaks.run(laboratory)
+    assert run.returncode == 0
+    for attempts in found.values():
+        assert {*attempts.values()} <= HARMLESS
+    compare(laboratory, found, "")
+
+
+@pytest.fixture
+def accepted(laboratory: Any) -> Iterator[None]:
+    leaks.site(laboratory, nvidia_container_runtime_envvar="accept")
+    yield
+    leaks.site(laboratory)
+
+
+def test_with_the_toolkits_own_settings_the_runtime_class_is_a_way_around(laboratory, accepted):
+    run, found = leaks.run(laboratory)
+    assert run.returncode != 0
+    for attempts in found.values():
+        assert leaks.leaked(attempts) == {"runtime_class"}
+    compare(laboratory, found, ", toolkit's own settings")
+
+
+def test_runtime_that_is_gone_is_named_with_its_remedy(laboratory):
+    """Somebody deletes the drop-in, and k0s starts its containerd again without the runtime."""
+    host = laboratory.host("gpu-2")
+    drop_in = host.file(K0S_DROP_IN).content_string
+    engine = host.check_output("pgrep --full '^/var/lib/k0s/bin/containerd '")
+    host.check_output("rm %s && timeout 60 tail --pid=%s -f /dev/null", K0S_DROP_IN, engine)
+    assert "nvidia" not in runtimes(laboratory, "gpu-2")
+    smoke = json.dumps({"verify_smoke_runtime_class": "nvidia"})
+    run = laboratory.playbook("metal.gpu.verify", "--limit=gpu-2", "--extra-vars", smoke)
+    assert run.returncode != 0
+    assert "RUNTIME_HANDLER_MISSING gpu-2: the smoke pod needs the runtime nvidia" in run.words
+    assert WORDS in run.words
+    assert explained.first(WORDS).code == "RUNTIME_HANDLER_MISSING"
+    assert "`ansible-playbook metal.gpu.site --tags runtime`" in run.words
+    remedy = laboratory.playbook("metal.gpu.site", "--tags=runtime", "--limit=gpu-2")
+    assert remedy.returncode == 0
+    assert host.file(K0S_DROP_IN).content_string == drop_in
+    run = laboratory.playbook("metal.gpu.verify", "--limit=gpu-2", "--extra-vars", smoke)
+    assert run.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def default_runtime(laboratory: Any) -> Iterator[None]:
+    leaks.site(laboratory, nvidia_container_runtime_default=True)
+    yield
+    leaks.site(laboratory, nvidia_container_runtime_default=False, device_plugin_guard="none")
+
+
+def test_guard_closes_what_the_default_runtime_opens(laboratory, default_runtime):
+    run, found = leaks.run(laboratory)
+    assert run.returncode == 0
+    for attempts in found.values():
+        assert {*attempts.values()} <= HARMLESS
+        assert attempts["pod_variable"] == "refused"
+    compare(laboratory, found, ", default runtime nvidia, guard")
+
+
+def test_without_the_guard_images_get_gpus(laboratory, default_runtime):
+    default = {"nvidia_container_runtime_default": True}
+    leaks.site(laboratory, **default, device_plugin_guard="none")
+    run, found = leaks.run(laboratory)
+    assert run.returncode != 0
+    for node, attempts in found.items():
+        assert leaks.leaked(attempts) >= leaks.BY_IMAGE | {"pod_variable"}
+        assert f"GPU_LEAKED {node}: containers that request no GPU see GPUs" in run.words
+    compare(laboratory, found, ", default runtime nvidia, no guard")
