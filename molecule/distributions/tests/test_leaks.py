@@ -73,7 +73,7 @@ def test_runtime_that_is_gone_is_named_with_its_remedy(laboratory):
     run = laboratory.playbook("metal.gpu.verify", "--limit=gpu-2", "--extra-vars", smoke)
     assert run.returncode != 0
     assert "RUNTIME_HANDLER_MISSING gpu-2: the smoke pod needs the runtime nvidia" in run.words
-    assert WORDS in run.words
+    assert WORDS in run.words.replace('\\"', '"')
     assert explained.first(WORDS).code == "RUNTIME_HANDLER_MISSING"
     assert "`ansible-playbook metal.gpu.site --tags runtime`" in run.words
     remedy = laboratory.playbook("metal.gpu.site", "--tags=runtime", "--limit=gpu-2")
