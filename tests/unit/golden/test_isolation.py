@@ -51,6 +51,8 @@ PROTECTED = (
     "containerd 1.7.24, guard",
     "containerd, default runtime nvidia, guard",
     "crio, default runtime nvidia, guard",
+    "k0s, default runtime nvidia, guard",
+    "k3s, default runtime nvidia, guard",
 )
 
 
