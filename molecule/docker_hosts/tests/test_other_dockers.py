@@ -85,7 +85,7 @@ def rootless(laboratory: Any) -> Any:
     yield host
     as_user(host, "dockerd-rootless-setuptool.sh --skip-iptables uninstall")
     as_user(host, "rootlesskit rm -rf ~/.local/share/docker")
-    host.check_output("loginctl disable-linger admin && rmdir /var/lib/systemd/linger")
+    host.check_output("loginctl disable-linger admin")
     host.check_output("rm -r /home/admin/bin /home/admin/.docker /home/admin/.config")
     host.check_output("systemctl start docker.socket docker.service")
 
