@@ -566,8 +566,8 @@ DOCKER_SETTING_LOST (refusal): {file} has {setting}, which docker-ce does not us
 Remedy: move the setting into daemon.json, which both Dockers read, and remove it from {file}; in
   ExecStart, write `dockerd` without its folder
 
-SNAP_DOCKER (refusal): Docker comes from snapd ({found}); it has its own NVIDIA container toolkit, and
-  occupies the socket of the system's Docker
+SNAP_DOCKER (refusal): Docker comes from snapd ({found}); it has its own NVIDIA container toolkit,
+  and occupies the socket of the system's Docker
 Remedy: save the data of its containers, run `snap remove docker`, and run again
 
 ROOTLESS_DOCKER (refusal): a user's Docker is there ({found}), and the system's does not run; only

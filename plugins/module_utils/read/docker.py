@@ -135,7 +135,7 @@ class Effective(NamedTuple):
 def parse_info(stdout: str) -> dict[str, object] | None:
     """Parse `docker info`; None if no engine answered, although the client prints JSON then.
 
-    An engine of a user is no answer either. Root asks it where DOCKER_HOST or a context leads to it.
+    An engine of a user is no answer either: DOCKER_HOST or a context of root's can lead to it.
     """
     try:
         info = json.loads(stdout)

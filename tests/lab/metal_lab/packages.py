@@ -9,7 +9,7 @@ yields what one upstream release consists of. debs.py builds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
