@@ -566,12 +566,14 @@ DOCKER_SETTING_LOST (refusal): {file} has {setting}, which docker-ce does not us
 Remedy: move the setting into daemon.json, which both Dockers read, and remove it from {file}; in
   ExecStart, write `dockerd` without its folder
 
-SNAP_DOCKER (refusal): Docker comes from snapd ({found}), and cannot use the NVIDIA runtime
+SNAP_DOCKER (refusal): Docker comes from snapd ({found}); it has its own NVIDIA container toolkit,
+  and occupies the socket of the system's Docker
 Remedy: save the data of its containers, run `snap remove docker`, and run again
 
-ROOTLESS_DOCKER (refusal): the only running Docker is rootless ({found}); a kubelet cannot use it
-Remedy: remove it with `dockerd-rootless-setuptool.sh uninstall` as that user, or start the system's
-  Docker
+ROOTLESS_DOCKER (refusal): a user's Docker is there ({found}), and the system's does not run; only
+  the system's can be configured here, or used by a kubelet
+Remedy: run `dockerd-rootless-setuptool.sh uninstall` as that user; or, if the system's Docker is
+  installed, run `systemctl start docker`
 
 NVIDIA_DOCKER_V1 (refusal): containers ({containers}) and volumes ({volumes}) of nvidia-docker v1
   stop working without it
@@ -580,7 +582,7 @@ Remedy: save their data, and set `docker_ce_v1_removal_ok: true`: the role then 
 DOCKER_SILENT (refusal): Docker runs but does not answer root's `docker info` and `docker ps`, so
   its containers are unknown
 Remedy: run `docker info` as root on the node; a Docker that listens elsewhere must also listen on
-  unix:///var/run/docker.sock
+  unix:///var/run/docker.sock; remove a DOCKER_HOST or a context of root's that leads to another one
 
 CONTAINERS_OF_RUNTIME (notice): containers use the runtime nvidia: {containers}; they keep running,
   but cannot start again after its removal
@@ -1443,7 +1445,14 @@ Remedy: run `docker pull {image}` on the host as root; if the image was loaded f
 
 IMAGE_NEEDS_DRIVER (failure): the image {image} needs {need}; this host has driver {driver}, which
   supports CUDA {cuda}
-Remedy: install a newer driver (docs/driver.md), or use an image for CUDA {cuda} or older
+Remedy: install a newer driver (docs/driver.md), or use an image for CUDA {cuda} or older; if only
+  NVIDIA's runtime compares the minor version, CDI runs the image (docs/docker-hosts.md)
+
+IMAGE_CUDA_NEWER (notice): the image {image} is for CUDA {expected}, and driver {driver} supports
+  CUDA {cuda}; machine code of the image runs, but no PTX{ptx}, and no function that is newer than
+  the driver
+Remedy: if a program fails with `unsupported toolchain` or `not supported in the installed CUDA
+  driver`, install a driver for CUDA {expected} (docs/driver.md); else nothing is to do
 
 IMAGE_NEEDS_GPU (failure): the image {image} does not run on the GPUs of this host: {need}
 Remedy: build the programs of the image for these GPUs too, or leave this host out; if the image has

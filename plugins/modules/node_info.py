@@ -1056,6 +1056,11 @@ gpu_node:
             Programs that the NVIDIA runtime calls, as this file lists them. V(null) without a list.
           type: list
           elements: str
+        mode:
+          description: >-
+            How the NVIDIA runtime gives GPUs to containers, as this file says, such as V(auto) and
+            V(legacy). V(null) if it does not say it.
+          type: str
         config_error:
           description: Why this file is invalid, or cannot be edited. V(null) if it can be.
           type: str
@@ -1103,6 +1108,7 @@ gpu_node:
         config: /etc/nvidia-container-runtime/config.toml
         config_sha256: 5c2f4c21a9e8b3d90e0f8f6c1b7a4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c
         runtimes: [runc, crun]
+        mode: auto
         config_error: null
         settings:
           accept-nvidia-visible-devices-as-volume-mounts: true

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import registries
+from docker_table import cells, rows
 from scenes import ADMINS_SERVICE
 
 PLAYBOOK = "metal.gpu.docker_hosts"
@@ -24,19 +25,9 @@ IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"
 CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
 # The driver of each host, and the CUDA that it has.
 DRIVERS = {"gpu-1": ("580.178.04", "13.0"), "gpu-2": ("595.71.05", "13.2")}
+TOOLKIT = "/etc/nvidia-container-runtime/config.toml"
 # The observation, the two scripts, and the NFS servers if there are mounts.
 OPERATIONS_ALLOWED = 3
-
-
-def cells(run: Any) -> dict[str, list[str]]:
-    """Return the cells of each host in the table, without its GPU."""
-    lines = [line.strip(' ",').split() for line in run.output.splitlines()]
-    return {line[0]: line[3:] for line in lines if line[1:2] == ["Tesla"]}
-
-
-def rows(run: Any) -> dict[str, list[str]]:
-    """Return the last two cells of each host in the table."""
-    return {host: row[-2:] for host, row in cells(run).items()}
 
 
 def test_second_run_changes_nothing_and_shows_the_table(laboratory):
@@ -112,6 +103,48 @@ def test_hosts_whose_drivers_are_too_old_are_named_and_start_nothing(laboratory)
     for node in DRIVERS:
         assert rows(run)[node] == ["-", "IMAGE_NEEDS_DRIVER"]
         assert re.search(rf"IMAGE_NEEDS_DRIVER {node}: .*CUDA 99.0", run.words)
+
+
+@pytest.fixture
+def newer_image(laboratory: Any) -> Iterator[str]:
+    """Both hosts have an image for CUDA 13.1. The driver of gpu-1 is for CUDA 13.0."""
+    with image_that_needs(laboratory, "13.1") as image:
+        yield image
+
+
+def test_image_for_a_newer_minor_version_runs_and_its_limits_are_named(laboratory, newer_image):
+    """The toolkit of gpu-1 gives GPUs by CDI, which compares nothing."""
+    run = laboratory.playbook(*PROOF, f"--extra-vars=verify_docker_image={newer_image}")
+    assert run.returncode == 0
+    assert rows(run) == {"gpu-1": ["4/4", "ok"], "gpu-2": ["4/4", "ok"]}
+    before, _task, after = run.output.partition("Compute on every GPU")
+    for words in (before, after):
+        assert "IMAGE_CUDA_NEWER gpu-1" in words
+        assert "IMAGE_CUDA_NEWER gpu-2" not in words
+    limits = "is for CUDA 13.1, and driver 580.178.04 supports CUDA 13.0"
+    assert re.search(rf"IMAGE_CUDA_NEWER gpu-1: [^:]*:1 {limits}", run.words)
+
+
+@pytest.fixture
+def legacy_mode(laboratory: Any) -> Iterator[None]:
+    """The admin of gpu-1 has chosen the mode of the toolkit in which its hook compares versions."""
+    host, good = laboratory.host("gpu-1"), "/root/good"
+    host.check_output("cp --preserve %s %s", TOOLKIT, good)
+    host.check_output("""sed -i 's/^ *mode = .*/mode = "legacy"/' %s""", TOOLKIT)
+    assert 'mode = "legacy"' in host.file(TOOLKIT).content_string
+    yield
+    host.check_output("mv %s %s", good, TOOLKIT)
+
+
+def test_image_that_the_hook_would_refuse_is_named_and_starts_nothing(
+    laboratory, newer_image, legacy_mode
+):
+    run = laboratory.playbook(*PROOF, f"--extra-vars=verify_docker_image={newer_image}")
+    assert run.returncode != 0
+    assert rows(run)["gpu-2"] == ["4/4", "ok"]
+    assert "IMAGE_NEEDS_DRIVER" in rows(run)["gpu-1"][-1]
+    assert rows(run)["gpu-1"][0] == "-"
+    assert re.search(r"IMAGE_NEEDS_DRIVER gpu-1: .*`cuda>=13.1`, which NVIDIA's", run.words)
 
 
 def test_gpus_without_code_are_named(laboratory):
@@ -243,22 +276,6 @@ def test_gpu_that_is_lost_is_named_beside_the_image(laboratory):
         laboratory.lab("fault", "gpu-2", "restore")
     assert run.returncode != 0
     assert "GPU_FAULTY gpu-2" in run.words
-
-
-@pytest.fixture
-def snap(laboratory: Any) -> Iterator[str]:
-    host, path = laboratory.host("gpu-2"), "/snap/bin/docker"
-    host.check_output("mkdir -p /snap/bin && touch %s", path)
-    yield path
-    host.check_output("rm -r /snap")
-
-
-def test_docker_of_a_snap_is_refused_before_anything_starts(laboratory, snap):
-    run = laboratory.playbook(PLAYBOOK)
-    assert run.returncode != 0
-    assert "Nothing was changed" in run.output
-    assert re.search(rf"SNAP_DOCKER gpu-2: .*{snap}", run.words)
-    assert "Compute on every GPU" not in run.output
 
 
 def test_nfs_server_that_is_not_there_stops_only_this_host(laboratory):

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import smoke_output
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import Result
 from ansible_collections.metal.gpu.plugins.module_utils.read.image_needs import Image
+from ansible_collections.metal.gpu.plugins.module_utils.read.image_runtime import GPUS, RUNTIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# How a container gets GPUs: by `--gpus`, or by the runtime `nvidia` and the environment.
-GPUS, RUNTIME = "gpus", "runtime"
 _PART = "== "
 _EXIT = re.compile(r"^exit (?P<code>\d+)(?: of at most (?P<limit>\d+) s)?$", re.MULTILINE)
 _VERSIONS = re.compile(r"^versions (?P<driver>\S+) (?P<cuda>\S+)$", re.MULTILINE)

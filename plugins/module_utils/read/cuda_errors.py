@@ -43,6 +43,13 @@ _ERRORS = (
         "",
     ),
     CudaError(
+        36,
+        "API call is not supported in the installed CUDA driver",
+        IMAGE,
+        "the program uses a function that is newer than the driver",
+        "",
+    ),
+    CudaError(
         46,
         "are busy or unavailable",
         NODE,

@@ -48,8 +48,10 @@ HOST_CONFIG_FORMAT = (
 HOST_CONFIG = ("docker", "inspect", f"--format={HOST_CONFIG_FORMAT}")
 
 # Engines that users run without root, and engines that snapd installed.
+# Source: tests/recorded/other_dockers.yml
 ROOTLESS_PATTERNS = (
     "/run/user/*/docker.sock",
+    "/home/*/.docker/run/docker.sock",
     "/home/*/.config/systemd/user/docker.service",
     "/root/.config/systemd/user/docker.service",
 )
@@ -87,6 +89,7 @@ V1_UNIT = "nvidia-docker.service"
 V1_PACKAGE = "nvidia-docker"
 V1_VOLUMES = ("docker", "volume", "ls", "--quiet", "--filter=driver=nvidia-docker")
 
+_ROOTLESS = "name=rootless"
 _CDI_DEFAULT_SINCE = (28, 2)
 _CGROUP_DRIVER = "native.cgroupdriver="
 
@@ -130,12 +133,17 @@ class Effective(NamedTuple):
 
 
 def parse_info(stdout: str) -> dict[str, object] | None:
-    """Parse `docker info`; None if no engine answered, although the client prints JSON then."""
+    """Parse `docker info`; None if no engine answered, although the client prints JSON then.
+
+    An engine of a user is no answer either: DOCKER_HOST or a context of root's can lead to it.
+    """
     try:
         info = json.loads(stdout)
     except (ValueError, RecursionError):
         return None
-    return info if isinstance(info, dict) and text(info, "ServerVersion") else None
+    if not isinstance(info, dict) or _ROOTLESS in (texts(info, "SecurityOptions") or ()):
+        return None
+    return info if text(info, "ServerVersion") else None
 
 
 def effective_from_info(info: Mapping[str, object]) -> Effective:

@@ -8,6 +8,9 @@ that NVIDIA's runtime compares with the driver (NVIDIA_REQUIRE_CUDA and others),
 of CUDA. No image says for which GPUs it has code. The images of cuda_images are known; of other
 ones, the admin says it.
 
+A program of CUDA also runs with an older driver of the same major version, within limits. So this
+is no misfit, unless a runtime compares the versions and starts no container (image_runtime).
+
 What cannot be known is no misfit: then only the container shows it.
 
 Source: tests/recorded/image_needs.yml
@@ -28,6 +31,12 @@ if TYPE_CHECKING:
 # Of Docker, by the name that the kernel has for it.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 ARCHITECTURE, DRIVER, GPU = "IMAGE_PLATFORM_MISSING", "IMAGE_NEEDS_DRIVER", "IMAGE_NEEDS_GPU"
+LIMITED = "IMAGE_CUDA_NEWER"
+
+# Since this major version, programs of a later minor version run with a driver of an earlier one.
+_MINOR_SINCE = 11
+# The first driver that does so, where an older one has this major version, too.
+_FIRST_DRIVERS = {11: "450.80.02"}
 
 _REQUIRE, _JETPACK = "NVIDIA_REQUIRE_", "NVIDIA_REQUIRE_JETPACK"
 _DISABLE = "NVIDIA_DISABLE_REQUIRE"
@@ -38,6 +47,7 @@ _SIGNS = {"=": (0,), "!=": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": 
 CAPABILITY = re.compile(
     r"(?P<major>[0-9]{1,2})\.(?P<minor>[0-9])(?P<kind>[af]?)(?P<ptx>\+PTX)?", re.ASCII
 )
+_PTX = "+PTX"
 AT, _KIND = "@", "sha256:"  # before the digest of an image; at its begin
 _LENGTH = 60  # of a quoted requirement; those of NVIDIA's images have a part for each brand
 
@@ -100,6 +110,33 @@ def misfits(image: Image, machine: Machine, capabilities: Sequence[str] = ()) ->
     return found
 
 
+def limits(image: Image, machine: Machine, capabilities: Sequence[str] = ()) -> list[Misfit]:
+    """Return why only a part of the programs of an image may run on a machine.
+
+    The image is for a newer minor version of CUDA than the driver. Machine code runs. PTX of the
+    newer version does not: the driver would have to compile it. Neither do functions that came with
+    the newer version.
+    """
+    version = _newer(image, machine)
+    if not version or misfits(image, machine, capabilities):
+        return []
+    names = [
+        gpu.name
+        for gpu in dict.fromkeys(machine.gpus)
+        if capabilities and gpu.capability and _needs_ptx(capabilities, gpu.capability)
+    ]
+    evidence = {
+        "image": image.name,
+        "expected": ".".join(map(str, version)),
+        "driver": machine.driver or "an unknown version",
+        "cuda": machine.cuda or "",
+        "ptx": f" (verify_docker_capabilities has nothing else for {', '.join(names)})"
+        if names
+        else "",
+    }
+    return [Misfit(LIMITED, evidence)]
+
+
 def is_same(image: Image, other: Image) -> bool:
     """Tell whether two hosts have the same image.
 
@@ -144,15 +181,31 @@ def _of_driver(image: Image, machine: Machine) -> Iterator[str]:
     for text in _requirements(image):
         if machine.compares and meets(text, machine._replace(gpus=())) is False:
             has_failed = True
-            yield f"`{_short(text)}`"
+            yield f"`{_short(text)}`, which NVIDIA's runtime compares"
+    version = _newer(image, machine)
+    if has_failed or not version:
+        return
+    first = _FIRST_DRIVERS.get(version[0])
+    if version[0] > release(machine.cuda or "")[0] or version[0] < _MINOR_SINCE:
+        yield f"a driver for CUDA {'.'.join(map(str, version))}"
+    elif machine.driver and first and _compare(machine.driver, first) < 0:
+        yield f"driver {first} or newer"
+
+
+def _newer(image: Image, machine: Machine) -> tuple[int, ...]:
+    """Return the version of CUDA of an image that is newer than the driver's; else nothing."""
     # Who says which drivers are enough knows more, such as that the image has cuda-compat.
     asked = image.environment.get(f"{_REQUIRE}CUDA", "")
-    if has_failed or _is_disabled(image) or (asked and meets(asked, machine) is True):
-        return
-    version = release(image.environment.get(_CUDA, "")) or _least(asked)
-    if version and machine.cuda and version[0] > release(machine.cuda)[0]:
-        # Inside one major version, CUDA programs also run with older drivers.
-        yield f"a driver for CUDA {'.'.join(map(str, version[:2]))}"
+    if _is_disabled(image) or (asked and meets(asked, machine) is True):
+        return ()
+    version = (release(image.environment.get(_CUDA, "")) or _least(asked))[:2]
+    return version if version and machine.cuda and version > release(machine.cuda)[:2] else ()
+
+
+def _needs_ptx(capabilities: Sequence[str], capability: str) -> bool:
+    """Tell whether code covers a GPU only by PTX."""
+    code = [text.replace(_PTX, "") for text in capabilities]
+    return covers(capabilities, capability) and not covers(code, capability)
 
 
 def _of_gpus(image: Image, machine: Machine, capabilities: Sequence[str]) -> Iterator[str]:

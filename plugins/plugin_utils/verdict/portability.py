@@ -15,20 +15,23 @@ from typing import Any, NamedTuple, cast
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import pull_causes
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.docker_proof import (
-    RUNTIME,
     Proof,
     Pulled,
     parse_pulled,
     parse_run,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
-from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models, image_needs
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    cuda_errors,
+    gpu_models,
+    image_needs,
+    image_runtime,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read.image_needs import (
     Gpu,
     Image,
     Machine,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.nfs import judge_exports
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
@@ -38,12 +41,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import al
 
 HEADINGS = ("host", "GPU", "driver", "CUDA", "Docker", "image", "computed", "result")
 _NUMBERS = (6,)
-# From this version on, `--gpus` uses CDI, if Docker finds the program that CDI needs at its start.
-_CDI_SINCE = (29, 2)
-# From this version of the toolkit on, the runtime `nvidia` makes CDI specifications itself.
-_RUNTIME_CDI_SINCE = (1, 18)
 _DIGEST = 19  # sha256: and 12 digits, as Docker shortens it
 _UNFIT = "requirement error"
+_CDI_HOOK = "nvidia-cdi-hook"  # without it, `--gpus` does not use CDI
+# Numbers of CUDA's errors that say that the driver is too old, and nothing about the GPU.
+_OLD_DRIVER = (35, 36, 222)
 _SETTING = "verify_docker_image"
 _SILENT = fleet.Answers({}, {}, [], ())
 
@@ -66,7 +68,10 @@ class Tried(NamedTuple):
 
 
 def decide(hosts: Sequence[Tried], wanted: Wanted) -> dict[str, list[dict[str, str]]]:
-    """Return the findings of each host on which the image cannot run. Hosts without can try it."""
+    """Return what is known before it runs, by host: why it cannot run, or what may not run.
+
+    On a host with notices only, it can.
+    """
     return _decide(hosts, wanted, _pulled(hosts, wanted))
 
 
@@ -87,8 +92,10 @@ def _decide(
 
 def candidates(hosts: Sequence[Tried], wanted: Wanted) -> list[str]:
     """Return the hosts that have the image, and on which it can run."""
-    unfit = decide(hosts, wanted)
-    return [one.host.name for one in hosts if one.pulled is not None and not unfit[one.host.name]]
+    known = decide(hosts, wanted)
+    return [
+        one.host.name for one in hosts if one.pulled is not None and is_sound(known[one.host.name])
+    ]
 
 
 def judge(
@@ -96,7 +103,7 @@ def judge(
 ) -> list[dict[str, Any]]:
     """Return the verdict on each host: that on the machine, and what the image did there."""
     found = _pulled(hosts, wanted)
-    unfit = _decide(hosts, wanted, found)
+    known = _decide(hosts, wanted, found)
     verdicts = []
     for one in hosts:
         base = fleet.judge(one.host, _SILENT, None, drift=drift)
@@ -104,17 +111,18 @@ def judge(
         proof = None
         if one.ran is not None:
             proof = parse_run(one.ran, has_command=wanted.has_command)
-        own, is_busy = [*unfit[one.host.name]], False
+        own, is_busy = [*known[one.host.name]], False
+        can_run = is_sound(own)
         pulled = found[one.host.name]
-        if node is not None and proof is not None and not own:
+        if node is not None and proof is not None and can_run:
             users = pulled.users if pulled else {}
-            own = _judge_proof(one.host.name, node, wanted, proof, users, base["findings"])
-            is_busy = container_gpus.is_busy(own, proof)
-            own += _judge_pull(one.host.name, pulled)
-        elif not own and not base["left_out"] and not check_mode:
+            proven = _judge_proof(one.host.name, node, wanted, proof, users, base["findings"])
+            is_busy = container_gpus.is_busy(proven, proof)
+            own = [*proven, *own, *_judge_pull(one.host.name, pulled)]
+        elif can_run and not base["left_out"] and not check_mode:
             is_silent = node is not None and not node["engines"]["docker"]["answers"]
             error = "Docker does not answer" if is_silent else "the connection was lost before"
-            own = [finding("CONTAINER_FAILED", one.host.name, image=wanted.image, error=error)]
+            own.append(finding("CONTAINER_FAILED", one.host.name, image=wanted.image, error=error))
         # A host that the run left out has its reasons, and no other.
         exports = [] if base["left_out"] else judge_exports(one.exports, one.host.name)
         findings = [*base["findings"], *exports, *own]
@@ -170,7 +178,8 @@ def _judge_image(
     # Check mode knows an image that is not there by its name.
     image = pulled.image or Image(wanted.image, "")
     misfits = image_needs.misfits(image, machine, wanted.capabilities)
-    found = [finding(one.code, name, setting=_SETTING, **one.evidence) for one in misfits]
+    limits = image_needs.limits(image, machine, wanted.capabilities)
+    found = [finding(one.code, name, setting=_SETTING, **one.evidence) for one in misfits + limits]
     # An image for another architecture has other layers.
     is_other = [one.code for one in misfits] == [image_needs.ARCHITECTURE]
     if pulled.image and reference and not is_other and not image_needs.is_same(image, reference):
@@ -207,15 +216,20 @@ def _machine(node: Node, pulled: Pulled) -> Machine:
         node["health"]["cuda_version"],
         gpus,
         pulled.brand,
-        compares=_compares(node, pulled.way),
+        compares=image_runtime.compares(_runtime(node, pulled.way)),
     )
 
 
-def _compares(node: Node, way: str) -> bool:
-    """Tell whether NVIDIA's runtime compares the image with the driver: only without CDI."""
-    if way == RUNTIME:
-        return release(node["toolkit"]["version"] or "") < _RUNTIME_CDI_SINCE
-    return release(node["engines"]["docker"]["server_version"] or "") < _CDI_SINCE
+def _runtime(node: Node, way: str) -> image_runtime.Host:
+    toolkit = node["toolkit"]
+    return image_runtime.Host(
+        way,
+        node["engines"]["docker"]["server_version"],
+        toolkit["version"],
+        toolkit["mode"],
+        toolkit["programs"][_CDI_HOOK]["exists"],
+        toolkit["settings"].get("disable-require", False),
+    )
 
 
 def _judge_proof(
@@ -228,28 +242,35 @@ def _judge_proof(
 ) -> list[dict[str, str]]:
     if proof.error:
         if _UNFIT in proof.error:
-            evidence = {
-                "need": quote(proof.error),
-                "driver": node["nvml"]["driver_version"] or "an unknown version",
-                "cuda": node["health"]["cuda_version"] or "an unknown version",
-            }
-            return [finding("IMAGE_NEEDS_DRIVER", name, image=wanted.image, **evidence)]
+            return [_needs_driver(name, node, wanted, quote(proof.error))]
         error = quote(proof.error)
         return [finding("CONTAINER_FAILED", name, image=wanted.image, error=error)]
     proven, busy = container_gpus.in_use(node, proof, users)
+    computed = compute.judge_computed(name, node, _smoke(wanted, proven), evident)
     found = [
-        finding("IMAGE_NEEDS_GPU", name, image=wanted.image, need=_words(one["message"]))
-        if one["code"] == "COMPUTE_IMAGE_UNFIT"
-        else one
-        for one in compute.judge_computed(name, node, _smoke(wanted, proven), evident)
+        _unfit(name, node, wanted, one) if one["code"] == "COMPUTE_IMAGE_UNFIT" else one
+        for one in computed
     ]
     found += container_gpus.explain(name, node, wanted.image, busy, users)
     return found + container_gpus.compare(name, node, proof)
 
 
-def _words(message: str) -> str:
-    """Return what COMPUTE_IMAGE_UNFIT quotes."""
-    return message.rpartition("nothing about its GPUs: ")[2]
+def _unfit(name: str, node: Node, wanted: Wanted, one: Mapping[str, str]) -> dict[str, str]:
+    """Return COMPUTE_IMAGE_UNFIT in the words of a host: the driver is too old, or the GPU is."""
+    words = one["message"].rpartition("nothing about its GPUs: ")[2]
+    known = cuda_errors.recognise(words)
+    if known is not None and known.number in _OLD_DRIVER:
+        return _needs_driver(name, node, wanted, words)
+    return finding("IMAGE_NEEDS_GPU", name, image=wanted.image, need=words)
+
+
+def _needs_driver(name: str, node: Node, wanted: Wanted, need: str) -> dict[str, str]:
+    evidence = {
+        "need": need,
+        "driver": node["nvml"]["driver_version"] or "an unknown version",
+        "cuda": node["health"]["cuda_version"] or "an unknown version",
+    }
+    return finding("IMAGE_NEEDS_DRIVER", name, image=wanted.image, **evidence)
 
 
 def _smoke(wanted: Wanted, proof: Proof) -> SmokeRow:

@@ -87,7 +87,9 @@ def groups(
         yield Group("kernels", "debian", tuple(made))
         yield Group("dkms", "debian", tuple(kernel_packages.dkms()))
     if parts.NFS_CLIENT in wanted:
-        yield Group("nfs-client", "debian", tuple(packages.nfs_client()))
+        yield Group("nfs-client", "debian", tuple(packages.of_debian(packages.NFS_CLIENT)))
+    if parts.ROOTLESS in wanted:
+        yield Group("rootless", "debian", tuple(packages.of_debian(packages.ROOTLESS)))
     if parts.UPDATES in wanted:
         yield from updates(description.suites)
 

@@ -9,7 +9,7 @@ yields what one upstream release consists of. debs.py builds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,11 @@ NVIDIA = ("debian12", "debian13")
 NFS_CLIENT = (
     *("nfs-common", "rpcbind", "keyutils", "libnfsidmap1", "libevent-core-2.1-7"),
     *("libldap-2.5-0", "libsasl2-2", "libsasl2-modules-db", "libdevmapper1.02.1", "dmsetup"),
+)
+# What Debian 12's docker.io needs to run without root, and a manager of a user's units.
+ROOTLESS = (
+    *("rootlesskit", "slirp4netns", "libslirp0", "libglib2.0-0", "uidmap", "libsubid4"),
+    "libpam-systemd",
 )
 LIBEXEC_OF_CRIO = "/usr/libexec/crio"
 
@@ -256,9 +261,9 @@ def infiniband_diags() -> Package:
     )
 
 
-def nfs_client() -> Iterator[Package]:
-    """Yield Debian's own NFS client. The kernel of a node is that of this machine."""
-    for name in NFS_CLIENT:
+def of_debian(names: Iterable[str]) -> Iterator[Package]:
+    """Yield Debian's own packages, unchanged."""
+    for name in names:
         yield DebianPackage(name, "of the archive", "Debian's own")
 
 

@@ -25,6 +25,7 @@ REGISTRY = "registry"
 MIRROR_TOOLS = "mirror-tools"
 NFS_CLIENT = "nfs-client"
 CONTAINERD_2_3 = "containerd-2.3"
+ROOTLESS = "rootless"
 
 PARTS = {
     CONTAINERD: Part("containerd.io, in Docker's repository", ("containerd", "runc")),
@@ -50,6 +51,7 @@ PARTS = {
     REGISTRY: Part("a registry with the images of the pods", ("registry",)),
     MIRROR_TOOLS: Part("apt-mirror, skopeo and dnf of Debian, for this machine", ()),
     NFS_CLIENT: Part("the NFS client of Debian 12 itself, in its archive", ()),
+    ROOTLESS: Part("what Docker of Debian 12 needs to run without root, in its archive", ()),
     UPDATES: Part(
         "empty packages: newer ones of NVIDIA's and Docker's, and an older container toolkit in "
         "the repositories of the driver",

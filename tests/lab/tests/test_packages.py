@@ -138,7 +138,7 @@ def test_pools_hold_the_packages_of_upstream() -> None:
         "kubernetes": ["kubelet=1.37.1-1.1"],
         "debian": [
             f"linux-headers-{RELEASE}=1-1",
-            *(f"{name}=of the archive" for name in packages.NFS_CLIENT),
+            *(f"{name}=of the archive" for name in (*packages.NFS_CLIENT, *packages.ROOTLESS)),
         ],
         **{
             f"debian13/{component}": [

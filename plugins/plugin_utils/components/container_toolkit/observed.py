@@ -47,6 +47,7 @@ class Toolkit(TypedDict):
     config: str | None
     config_sha256: str | None  # without the edits of this collection
     runtimes: list[str] | None  # that the NVIDIA runtime calls; None: its own choice
+    mode: str | None  # in which the NVIDIA runtime gives GPUs; None: its own choice
     config_error: str | None
     settings: dict[str, bool]  # those at its top that are true or false
     annotation_prefixes: list[str] | None  # of the annotations that name CDI devices
@@ -97,6 +98,7 @@ def _toolkit(raw: Raw) -> Toolkit:
         "config": next(iter(raw.found["toolkit_config"]), None),
         "config_sha256": _sha256(_config_without_edits(raw)),
         "runtimes": _runtimes(document),
+        "mode": _mode(document),
         "config_error": document and (document.error or document.obstacle),
         "settings": {
             name: value
@@ -133,6 +135,10 @@ def _runtimes(document: Document | None) -> list[str] | None:
     if document is None:
         return None
     return texts(document.content, "nvidia-container-runtime", "runtimes") or None
+
+
+def _mode(document: Document | None) -> str | None:
+    return text(document.content if document else {}, "nvidia-container-runtime", "mode")
 
 
 def _annotation_prefixes(document: Document | None) -> list[str] | None:

@@ -3,12 +3,40 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+from pathlib import Path
+
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import Effective, Runtime
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
+
+RECORDED = Path(__file__).parents[4] / "recorded"
+OTHERS = yaml.safe_load((RECORDED / "other_dockers.yml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("patterns", "trace"),
+    [
+        *((docker.ROOTLESS_PATTERNS, OTHERS["rootless"][name]) for name in ("socket", "unit")),
+        (docker.ROOTLESS_PATTERNS, OTHERS["rootless"]["socket_without_systemd"]),
+        (docker.SNAP_PATTERNS, OTHERS["snap"]["program"]),
+        (docker.SNAP_PATTERNS, OTHERS["snap"]["program_elsewhere"]),
+    ],
+    ids=str,
+)
+def test_other_dockers_are_found_by_what_they_leave(patterns, trace):
+    assert any(fnmatchcase(trace["path"], pattern) for pattern in patterns)
+
+
+def test_answer_of_a_users_docker_is_none_of_the_systems():
+    option = OTHERS["rootless"]["info"]["option"]
+    answer = '{"ServerVersion": "20.10.24", "SecurityOptions": ["name=seccomp,profile=default"%s]}'
+    assert docker.parse_info(answer % "") is not None
+    assert docker.parse_info(answer % f', "{option}"') is None
 
 
 def test_effective_from_info():

@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.image_needs import 
     Machine,
     covers,
     is_same,
+    limits,
     meets,
     misfits,
 )
@@ -147,6 +148,90 @@ def test_what_does_not_fit_is_named_before_it_is_started(
     assert [one.code for one in named] == [*expected]
     for one in named:
         assert expected[one.code] in " ".join(one.evidence.values())
+
+
+CDI = NEW._replace(compares=False)  # a driver for CUDA 13.0
+BLACKWELL = Gpu("B200", "Blackwell", "10.0")
+CUDA_13_1 = {"NVIDIA_REQUIRE_CUDA": "cuda>=13.1", "CUDA_VERSION": "13.1.0"}
+OF_TESLAS = "cuda>=13.1 brand=tesla,driver>=580,driver<581"
+
+
+@pytest.mark.parametrize(
+    ("environment", "machine", "capabilities", "code", "words"),
+    [
+        pytest.param(
+            CUDA_13_1, NEW, (), "IMAGE_NEEDS_DRIVER",
+            "`cuda>=13.1`, which NVIDIA's runtime compares",
+            id="the hook compares, and would not start it",
+        ),
+        pytest.param(CUDA_13_1, CDI, (), "IMAGE_CUDA_NEWER", "13.1", id="CDI compares nothing"),
+        pytest.param(
+            {"CUDA_VERSION": "13.1.0"}, CDI, (), "IMAGE_CUDA_NEWER", "13.1", id="no variable"
+        ),
+        pytest.param(
+            {"NVIDIA_REQUIRE_CUDA": OF_TESLAS}, CDI._replace(brand="Tesla"), (), "", "",
+            id="the image names this driver",
+        ),
+        pytest.param(
+            {"NVIDIA_REQUIRE_CUDA": OF_TESLAS}, CDI._replace(brand="GeForce"), (),
+            "IMAGE_CUDA_NEWER", "13.1", id="the image names this driver for other GPUs",
+        ),
+        pytest.param(
+            {**CUDA_13_1, "NVIDIA_REQUIRE_CUDA": "cuda>=9.0"}, CDI, (), "", "",
+            id="it brings cuda-compat",
+        ),
+        pytest.param(
+            {**CUDA_13_1, "NVIDIA_DISABLE_REQUIRE": "1"}, CDI, (), "", "",
+            id="somebody knows better",
+        ),
+        pytest.param(CUDA_13_1, CDI._replace(cuda="13.1"), (), "", "", id="the same version"),
+        pytest.param(CUDA_13_1, CDI._replace(cuda="13.2"), (), "", "", id="a newer driver"),
+        pytest.param(CUDA_13_1, CDI._replace(cuda="14.0"), (), "", "", id="a newer major version"),
+        pytest.param(CUDA_13_1, CDI._replace(cuda=None), (), "", "", id="nobody knows it"),
+        pytest.param(
+            CUDA_13_1, CDI._replace(cuda="12.9"), (),
+            "IMAGE_NEEDS_DRIVER", "a driver for CUDA 13.1", id="an older major version",
+        ),
+        pytest.param(
+            {"CUDA_VERSION": "11.8.0"}, CDI._replace(cuda="11.0", driver="450.51.06"), (),
+            "IMAGE_NEEDS_DRIVER", "driver 450.80.02 or newer", id="the first driver of CUDA 11.0",
+        ),
+        pytest.param(
+            {"CUDA_VERSION": "11.8.0"}, CDI._replace(cuda="11.0", driver="450.80.02"), (),
+            "IMAGE_CUDA_NEWER", "11.8", id="the first driver for all of CUDA 11",
+        ),
+        pytest.param(
+            {"CUDA_VERSION": "10.2.89"}, CDI._replace(cuda="10.1", driver="418.226.00"), (),
+            "IMAGE_NEEDS_DRIVER", "a driver for CUDA 10.2", id="before CUDA 11",
+        ),
+        pytest.param(
+            CUDA_13_1, CDI._replace(gpus=(A100, BLACKWELL)), ("8.0", "9.0+PTX"),
+            "IMAGE_CUDA_NEWER", "nothing else for B200)", id="a GPU that needs PTX",
+        ),
+        pytest.param(
+            CUDA_13_1, CDI._replace(gpus=(P100,)), ("7.0",), "IMAGE_NEEDS_GPU", "P100",
+            id="what cannot run has no limits",
+        ),
+    ],
+)  # fmt: skip
+def test_newer_minor_version_of_cuda(
+    environment: dict[str, str],
+    machine: Machine,
+    capabilities: tuple[str, ...],
+    code: str,
+    words: str,
+) -> None:
+    named = [*misfits(image(**environment), machine, capabilities)]
+    named += limits(image(**environment), machine, capabilities)
+    assert [one.code for one in named] == ([code] if code else [])
+    assert all(words in " ".join(one.evidence.values()) for one in named)
+
+
+def test_first_drivers_are_those_of_the_records() -> None:
+    first = FACTS["drivers"]["minor_versions"]["value"][11]
+    for driver, codes in ((first, []), ("450.80.01", ["IMAGE_NEEDS_DRIVER"])):
+        machine = CDI._replace(cuda="11.0", driver=driver)
+        assert [one.code for one in misfits(image(CUDA_VERSION="11.8.0"), machine)] == codes
 
 
 @pytest.mark.parametrize(

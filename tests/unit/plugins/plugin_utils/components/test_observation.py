@@ -269,6 +269,7 @@ def test_a_gpu_node(observe, tmp_path):
             "config": None,
             "config_sha256": None,
             "runtimes": None,
+            "mode": None,
             "config_error": None,
             "settings": {},
             "annotation_prefixes": None,

@@ -169,6 +169,61 @@ def test_runtime_compares_nothing_since_it_makes_cdi_specifications() -> None:
     assert portability.candidates([host("two", node, first)], WANTED) == []
 
 
+def test_configuration_of_the_toolkit_decides_who_compares() -> None:
+    first, node = (
+        pulled(OLD, NVIDIA_REQUIRE_CUDA="cuda>=13.1", capability="6.0"),
+        copy.deepcopy(OLD),
+    )
+    hosts = [host("two", node, f"== way\nruntime\n{first}")]
+    node["toolkit"]["mode"] = "legacy"
+    (found,) = portability.decide(hosts, WANTED)["two"]
+    assert (found["code"], portability.candidates(hosts, WANTED)) == ("IMAGE_NEEDS_DRIVER", [])
+    node["toolkit"]["settings"]["disable-require"] = True
+    assert portability.candidates(hosts, WANTED) == ["two"]
+
+
+def test_docker_without_the_hook_of_cdi_compares() -> None:
+    node = copy.deepcopy(NEW)
+    node["toolkit"]["programs"]["nvidia-cdi-hook"]["exists"] = False
+    hosts = [host("one", node, pulled(node, NVIDIA_REQUIRE_CUDA="cuda>=13.1"))]
+    assert portability.candidates(hosts, WANTED) == []
+
+
+NEWER = pulled(NEW, NVIDIA_REQUIRE_CUDA="cuda>=13.1")
+
+
+def test_image_for_a_newer_minor_version_runs_and_its_limits_are_named() -> None:
+    before = [host("one", NEW, NEWER)]
+    (known,) = portability.decide(before, WANTED)["one"]
+    assert (known["code"], known["severity"]) == ("IMAGE_CUDA_NEWER", "notice")
+    assert "is for CUDA 13.1, and driver 580.178.04 supports CUDA 13.0" in known["message"]
+    assert portability.candidates(before, WANTED) == ["one"]
+    (found,) = portability.judge([host("one", NEW, NEWER, ran(NEW))], WANTED, drift=False)
+    assert found["findings"] == [known]
+    assert (found["ok"], found["container"]["computed"]) == (True, "8/8")
+    assert portability.table([found])[1].split()[-2:] == ["8/8", "ok"]
+
+
+@pytest.mark.parametrize("number", [35, 36, 222])
+def test_program_that_the_driver_is_too_old_for(number: int) -> None:
+    words = f"1 Failed (error code {cuda_errors.ERRORS[number].words})!"
+    one = host("one", NEW, NEWER, ran(NEW, words))
+    (found,) = portability.judge([one], WANTED, drift=False)
+    codes = [entry["code"] for entry in found["findings"]]
+    assert codes == ["IMAGE_NEEDS_DRIVER", "IMAGE_CUDA_NEWER"]
+    assert cuda_errors.ERRORS[number].words in found["findings"][0]["message"]
+    assert not found["ok"]
+
+
+def test_limits_stay_named_where_nothing_was_started() -> None:
+    (found,) = portability.judge([host("one", NEW, NEWER)], WANTED, drift=False)
+    codes = [entry["code"] for entry in found["findings"]]
+    assert codes == ["IMAGE_CUDA_NEWER", "CONTAINER_FAILED"]
+    (found,) = portability.judge([host("one", NEW, NEWER)], WANTED, drift=False, check_mode=True)
+    assert [entry["code"] for entry in found["findings"]] == ["IMAGE_CUDA_NEWER"]
+    assert found["ok"]
+
+
 def test_gpus_on_which_it_does_not_compute() -> None:
     failed = "1 Failed to allocate device vector A (error code unknown error)!"
     found = verdicts(host("one", NEW, pulled(NEW), ran(NEW, failed)), BOTH[1])
