@@ -70,6 +70,8 @@ def main(
     unknown = sorted(set(wanted) - set(PARTS))
     if unknown:
         raise typer.BadParameter(f"no part {', '.join(unknown)}; the parts: {', '.join(PARTS)}")
+    if only and PEERS in wanted and not roles:
+        raise typer.BadParameter(f"{PEERS} needs a folder with the roles of others: --peers")
     started, here = time.monotonic(), machine.read()
     parts = record.load()
     for name, section in _measure(wanted, roles):
@@ -83,7 +85,8 @@ def main(
 
 def page(parts: Mapping[str, Measured]) -> str:
     """Return docs/benchmarks.md."""
-    return report.render([parts[name] for name in PARTS if name in parts])
+    missing = [name for name in PARTS if name not in parts]
+    return report.render([parts[name] for name in PARTS if name in parts], missing)
 
 
 def _measure(wanted: list[str], roles: Path | None) -> Iterator[tuple[str, Section]]:
@@ -95,9 +98,10 @@ def _measure(wanted: list[str], roles: Path | None) -> Iterator[tuple[str, Secti
     if FIRST_RUN in wanted:
         _say(FIRST_RUN)
         yield FIRST_RUN, first_run.describe(first_run.measure())
-    if PEERS in wanted and roles:
-        _say(PEERS)
-        yield PEERS, peers.describe(peers.measure(roles.resolve()))
+    if PEERS in wanted:
+        _say(PEERS if roles else f"{PEERS}: not measured, because it needs --peers")
+        if roles:
+            yield PEERS, peers.describe(peers.measure(roles.resolve()))
     if OPERATIONS in wanted:
         _say(f"{OPERATIONS}, Docker")
         with laboratory.started("docker") as lab:

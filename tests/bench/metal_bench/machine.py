@@ -17,6 +17,8 @@ from installed import PROJECT
 
 from metal_lab import versions
 
+# A measurement of one part changes these, before the next part is measured.
+WRITTEN = ("docs/benchmarks.md", "tests/bench/results.yml")
 DESCRIPTION = Path(__file__).resolve().parent.parent / "labs" / "containerd.yml"
 
 
@@ -44,7 +46,12 @@ def read() -> dict[str, str]:
 
 def _commit() -> str:
     """Return the commit of this checkout, with a mark if files of it have changed."""
-    command = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--exclude=*"]
+    changed = _git("status", "--porcelain", "--", ".", *(f":!{path}" for path in WRITTEN))
+    return _git("rev-parse", "--short", "HEAD") + (", with changes" if changed else "")
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(PROJECT), *words]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 

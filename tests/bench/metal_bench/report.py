@@ -54,14 +54,15 @@ class Measured(NamedTuple):
     section: Section
 
 
-def render(parts: Sequence[Measured]) -> str:
-    """Return the whole document."""
+def render(parts: Sequence[Measured], missing: Sequence[str] = ()) -> str:
+    """Return the whole document. `missing` has the parts that nobody has measured."""
     runs: list[Mapping[str, str]] = []
     for part in parts:
         if part.machine not in runs:
             runs.append(part.machine)
     sections = [section(part.section, _run(runs, part)) for part in parts]
-    return "\n".join([HEAD, _runs(runs), _summary(runs, parts), *sections])
+    absent = [f"Not measured yet: {', '.join(missing)}.\n"] if missing else []
+    return "\n".join([HEAD, _runs(runs), _summary(runs, parts), *absent, *sections])
 
 
 def _run(runs: Sequence[Mapping[str, str]], part: Measured) -> str:

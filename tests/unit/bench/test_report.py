@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+import typer
 from installed import Run
 
 from metal_bench import (
@@ -78,6 +79,23 @@ def test_render_puts_goals_beside_results():
     other = text[text.index("## Other") : text.index("## Part")]
     assert other.endswith("Measured in run 1.\n\n")
     assert text.removeprefix(f"{report.HEAD}\n").replace(other, "") == RENDERED
+
+
+def test_page_names_the_parts_that_nobody_has_measured():
+    text = report.render([Measured(HERE, SECTION)], ["fleet", "peers"])
+    assert "\nNot measured yet: fleet, peers.\n" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"only": "fleets"}, "no part fleets; the parts: documents, "),
+        ({"only": "fleet,peers"}, "peers needs a folder with the roles of others"),
+    ],
+)
+def test_parts_that_cannot_be_measured_are_refused(options, words):
+    with pytest.raises(typer.BadParameter, match=words):
+        cli.main(**options)
 
 
 def test_record_keeps_parts_of_former_runs(tmp_path):
