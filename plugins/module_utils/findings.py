@@ -131,7 +131,7 @@ BECOME_REFUSED (refusal): the inventory's user cannot become root with {method}:
 Remedy: pass {whose} password with `--ask-become-pass` or ansible_become_password, or configure
   {method} to require none{where}; test it with `ansible {host} -b -m ansible.builtin.command -a id`
 
-NODE_NAME_TWICE (refusal): this host and {other} are the same Kubernetes node, {node}
+NODE_NAME_TWICE (refusal): {hosts} are the same Kubernetes node, {node}
 Remedy: keep only one of them in the inventory, or start each kubelet with its own
   `--hostname-override`
 

@@ -171,10 +171,19 @@ class _Capitals(dict[str, str]):
 
 def _condition(row: Row, section: Section, asked: frozenset[str]) -> str:
     """Return when it is this section. The words can be a part of what other programs print."""
+    if asked & _words(" ".join(row.texts)) <= _words(f"{row.place} {_beside_texts(row)}"):
+        return section.condition
     near = sorted(row.texts, key=lambda text: -len(_words(text) & asked))[:_MOST_TEXTS]
     texts = " or ".join(map('"{}"'.format, near))
-    own = f"the line has {texts}" if texts else ""
-    return ", and ".join(filter(None, [own, section.condition]))
+    return ", and ".join(filter(None, [f"the line has {texts}", section.condition]))
+
+
+def _beside_texts(row: Row) -> str:
+    """Return what a symptom has beside the texts of other programs, or in words of its own."""
+    symptom = plain(row.symptom)
+    for text in sorted(row.texts, key=len, reverse=True):
+        symptom = symptom.replace(text, " ")
+    return symptom
 
 
 def _all_words(row: Row) -> str:

@@ -202,7 +202,7 @@ def ignored_config(folder: Path, environment: Mapping[str, str]) -> Path | None:
     It ignores that of a folder into which every user can write, unless ANSIBLE_CONFIG names a file.
     """
     own = folder / _CONFIG
-    is_ignored = _is_public(folder) and not _named_config(environment)
+    is_ignored = _is_public(folder) and not _named_config(folder, environment)
     return own if is_ignored and own.exists() else None
 
 
@@ -214,23 +214,33 @@ def _config(folder: Path, environment: Mapping[str, str]) -> tuple[Path, configp
     Source: ansible-core 2.21.5, lib/ansible/config/manager.py, find_ini_config_file
     """
     parser = configparser.ConfigParser(inline_comment_prefixes=(";",))  # as Ansible
-    named = _named_config(environment)
+    named = _named_config(folder, environment)
     home = Path(environment.get("HOME", "/"))
     places = [] if _is_public(folder) else [folder / _CONFIG]
     places += [home / ".ansible.cfg", Path("/etc/ansible/ansible.cfg")]
-    for file in [named] if named else filter(Path.is_file, places):
+    for file in [named] if named else filter(_is_readable, places):
         with suppress(OSError, configparser.Error):
             parser.read_string(file.read_text(encoding="utf-8", errors="replace"))
         return file, parser
     return folder / _CONFIG, parser
 
 
-def _named_config(environment: Mapping[str, str]) -> Path | None:
-    """Return the file that ANSIBLE_CONFIG names, also by its folder; None if there is none."""
-    named = environment.get("ANSIBLE_CONFIG")
-    place = Path(os.path.expanduser(named)) if named else None
-    file = place / _CONFIG if place and place.is_dir() else place
-    return file if file and file.is_file() else None
+def _named_config(folder: Path, environment: Mapping[str, str]) -> Path | None:
+    """Return the file that ANSIBLE_CONFIG names, also by its folder; None if there is none.
+
+    The folder of an empty value is this one.
+    """
+    if "ANSIBLE_CONFIG" not in environment:
+        return None
+    named = os.path.expanduser(os.path.expandvars(environment["ANSIBLE_CONFIG"]))
+    place = Path(os.path.normpath(folder / named))
+    file = place / _CONFIG if os.path.isdir(place) else place
+    return file if _is_readable(file) else None
+
+
+def _is_readable(file: Path) -> bool:
+    """Tell whether Ansible takes a file, which can also be a device, or a folder by mistake."""
+    return os.access(file, os.R_OK)
 
 
 def _is_public(folder: Path) -> bool:

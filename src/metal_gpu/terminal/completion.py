@@ -16,7 +16,8 @@ from pathlib import Path
 _ASKS = "_METAL_GPU_COMPLETE"  # a shell asks for words
 _NO_LIMIT = "10000"  # columns
 _OF_ZSH = Path(".zfunc", "_metal-gpu")  # in the home folder
-_AT_ONCE = '_metal_gpu_completion "$@"'
+_END_BY_TYPER = b"compdef _metal_gpu_completion metal-gpu"
+_AT_ONCE = b'_metal_gpu_completion "$@"'
 
 
 def prepare(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -36,7 +37,6 @@ def finish() -> None:
     if "--install-completion" not in sys.argv[1:2]:
         return
     file = Path.home() / _OF_ZSH
-    if file.is_file():
-        text = file.read_text("utf-8").rstrip("\n")
-        if not text.endswith(_AT_ONCE):
-            file.write_text(f"{text}\n\n{_AT_ONCE}\n", "utf-8")
+    text = file.read_bytes() if file.is_file() else b""
+    if text.endswith(_END_BY_TYPER):  # and not a file of the user
+        file.write_bytes(b"%b\n\n%b\n" % (text, _AT_ONCE))

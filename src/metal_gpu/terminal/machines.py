@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import socket
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -26,7 +27,7 @@ _NOT_IN_THE_FOLDER = "{path} does not have {names}, which is looked up as ssh do
 _NO_INVENTORY = "Only this machine: the folder has no inventory.yml, and --inventory names none."
 _IGNORED = (
     "{path} in this folder is ignored, as by Ansible: every user can write into the folder. "
-    "`chmod o-w .` changes that, and ANSIBLE_CONFIG={path} uses the file nevertheless."
+    "{remedy}, or set ANSIBLE_CONFIG={path} to use the file nevertheless."
 )
 _NOT_OURS = "only --inventory FILE uses the inventory of Ansible's configuration."
 
@@ -118,7 +119,10 @@ def _choose(names: Sequence[str], path: Path | None, *, by_ssh: bool) -> Chosen:
         return Chosen(_parsed(names, by_ssh=by_ssh), None)
     found = _choose_here(names, by_ssh=by_ssh)
     if ignored := ignored_config(Path.cwd(), os.environ):
-        words = _IGNORED.format(path=ignored.name)
+        # A sticky folder, such as /tmp, is to be one into which every user can write.
+        is_shared = Path.cwd().stat().st_mode & stat.S_ISVTX
+        remedy = "Use another folder" if is_shared else "Run `chmod o-w .`"
+        words = _IGNORED.format(path=ignored.name, remedy=remedy)
         found = found._replace(note=f"{words} {found.note}".strip(), is_warning=True)
     return found
 

@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TextIO
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 # rich takes 100 ms to load, so only what prints with it does.
 _CONTROLS = re.compile("[\x7f-\x9f]")
 _NO_LIMIT = 10_000  # columns
+_PARTS = 4096  # of JSON that are written together: about 64 KiB
 _STYLES = {"refusal": "red", "stop": "red", "failure": "red", "notice": "yellow"}
 
 
@@ -45,8 +47,9 @@ def style_of(severity: str) -> str:
 
 def print_json(value: object) -> None:
     """Print a result for programs, part by part: that of a fleet has megabytes."""
-    for part in json.JSONEncoder(indent=2, ensure_ascii=False, default=str).iterencode(value):
-        sys.stdout.write(_without_controls(part))
+    parts = json.JSONEncoder(indent=2, ensure_ascii=False, default=str).iterencode(value)
+    while text := "".join(islice(parts, _PARTS)):
+        sys.stdout.write(_without_controls(text))
     sys.stdout.write("\n")
 
 

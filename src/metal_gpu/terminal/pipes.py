@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a command does if the reader of its output ends first, as `head` does.
+"""What a command does if its output cannot be written: its reader has ended, or a disk is full.
 
-A command that only reads ends then, with the code that a shell shows for SIGPIPE. One that changes
-something goes on without a reader, and its exit code tells how that ended. SIGPIPE itself stays
-ignored, because connections to machines can break as well.
+A command that only reads ends then. If the reader has ended, as `head` does, its code is the one
+that a shell shows for SIGPIPE, and otherwise it says why. A command that changes something goes on,
+and its exit code tells how that ended. SIGPIPE itself stays ignored, because connections to
+machines can break as well.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from metal_gpu.terminal import exit_codes
+from metal_gpu.terminal import exit_codes, output
 
 
 class Output(io.TextIOWrapper):
-    """A standard stream whose reader may leave."""
+    """A standard stream whose reader may leave, or whose disk may be full."""
 
     is_needed = True  # whether the command is only there for its reader
 
@@ -42,15 +43,15 @@ class Output(io.TextIOWrapper):
             if self._own:
                 super().flush()
             return written
-        except BrokenPipeError:
-            self._leave()
+        except OSError as error:
+            self._leave(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             super().flush()
-        except BrokenPipeError:
-            self._leave()
+        except OSError as error:
+            self._leave(error)
 
     def release(self) -> None:
         """Leave the file open, which belongs to the other stream as well."""
@@ -58,13 +59,16 @@ class Output(io.TextIOWrapper):
         if self._own:
             self._own.detach()
 
-    def _leave(self) -> None:
-        """Write what is left, and what follows, to nobody."""
+    def _leave(self, error: OSError) -> None:
+        """Write what is left, and what follows, to nobody. Nothing goes wrong there."""
         nobody = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nobody, self.fileno())
         os.close(nobody)
+        is_unread = isinstance(error, BrokenPipeError)
+        if not is_unread:
+            output.error(f"the output is not complete: {error.strerror}")
         if Output.is_needed:
-            raise SystemExit(exit_codes.UNREAD)
+            raise SystemExit(exit_codes.UNREAD if is_unread else exit_codes.UNWRITTEN)
 
 
 @contextmanager
@@ -89,7 +93,7 @@ def watched() -> Iterator[None]:
 
 @contextmanager
 def unread(counts: bool = True) -> Iterator[None]:
-    """Go on without a reader if what is done here counts, and not only what is printed."""
+    """Go on without output if what is done here counts, and not only what is printed."""
     before, Output.is_needed = Output.is_needed, Output.is_needed and not counts
     try:
         yield

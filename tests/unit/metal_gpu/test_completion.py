@@ -56,3 +56,20 @@ def test_fish_gets_each_word_with_its_description_in_one_line():
     )
     lines = [line.split("\t") for line in found.stdout.splitlines()]
     assert {"scan", "doctor"} <= {word for word, _description in lines}
+
+
+@pytest.mark.parametrize("shell", ["zsh", "bash"])
+def test_only_the_script_of_typer_is_finished(shell, tmp_path):
+    """A file that the user has written stays as it is."""
+    file = tmp_path / ".zfunc" / "_metal-gpu"
+    file.parent.mkdir()
+    file.write_bytes(b"#compdef metal-gpu\n# \xe9\n_files\n")
+    found = command.run_program(
+        "import sys\nfrom metal_gpu.terminal.main import main\n"
+        f"sys.argv[:] = ['metal-gpu', '--install-completion', '{shell}']\nmain()",
+        _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1",
+        HOME=str(tmp_path),
+    )
+    assert found.returncode == 0, found.stderr
+    is_typers = b'_metal_gpu_completion metal-gpu\n\n_metal_gpu_completion "$@"\n'
+    assert file.read_bytes().endswith(is_typers if shell == "zsh" else b"\xe9\n_files\n")

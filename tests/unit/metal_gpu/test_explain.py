@@ -204,7 +204,23 @@ def test_the_most_probable_cause_is_first(line, code, certainty):
             'the line has "/device-plugins/nvidia-gpu.sock: connect: no such file or directory"',
             id="a part of a text",
         ),
+        pytest.param(
+            "state of the fabric in progress",
+            'the line has "In Progress" or "Not Started", and Fabric Manager runs',
+            id="a text, and where it stands",
+        ),
         pytest.param("nvidia-smi hangs", "without any output", id="a symptom"),
+        pytest.param(
+            "root gets no answer from docker",
+            "the system's Docker runs",
+            id="a symptom beside a text",
+        ),
+        pytest.param(
+            "row remapping failed, volatile uncorrectable ECC errors",
+            "",
+            id="a symptom after a text",
+        ),
+        pytest.param("pod GPU lost bus", "", id="beside a longer text"),
     ],
 )
 def test_words_of_a_text_are_not_taken_for_the_text(words, condition):

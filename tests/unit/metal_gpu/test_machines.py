@@ -104,7 +104,12 @@ def test_the_configuration_of_a_folder_that_all_can_write_is_ignored(
     assert _addresses(chosen([], None, quiet=True)) == ["10.0.0.1", "10.0.0.2"]
     assert "ansible.cfg in this folder is ignored, as by Ansible" in capsys.readouterr().err
     assert _addresses(chosen(["gpu-1"], None)) == ["10.0.0.1"]
-    assert "ansible.cfg in this folder is ignored" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "ansible.cfg in this folder is ignored" in said
+    assert "Use another folder, or set ANSIBLE_CONFIG=ansible.cfg" in said  # as in /tmp
+    inventory.parent.chmod(0o777)
+    chosen([], None)
+    assert "Run `chmod o-w .`, or set ANSIBLE_CONFIG=ansible.cfg" in capsys.readouterr().err
     for names, path in ((["admin@gpu-1"], None), ([], inventory)):
         chosen(names, path)
         assert capsys.readouterr().err == ""

@@ -84,6 +84,15 @@ def test_a_narrow_terminal_gets_no_least_columns(monkeypatch, width, missing):
     assert lines[-1] == f"no room in {width} columns for: {', '.join(missing)}"
 
 
+def test_a_large_document_is_written_in_few_parts(monkeypatch):
+    written = []
+    monkeypatch.setattr(sys.stdout, "write", written.append)
+    document = {"rows": [{"name": f"gpu-{number}"} for number in range(20_000)]}
+    output.print_json(document)
+    assert json.loads("".join(written)) == document
+    assert 2 < len(written) < 50
+
+
 def test_streams(capsys):
     output.print_json({"a": "é"})
     output.message("written")

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A reader that ends before the command does, as `head` does."""
+"""A reader that ends before the command does, as `head` does, and a disk that is full."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.tests.unit.support import command, small_coll
 from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Machine, Server
 from metal_gpu.terminal import exit_codes
 
+_INCOMPLETE = "error: the output is not complete: No space left on device\n"
 # Port 1 of this machine refuses each connection.
 _NOBODY = "127.0.0.1:1"
 
@@ -34,9 +35,22 @@ def _broken() -> Iterator[int]:
         os.close(writer)
 
 
-def _unread(*words: str, streams: str = "out", module: str = "metal_gpu", **options: Any) -> Any:
+@contextmanager
+def _full() -> Iterator[int]:
+    """Return a file on a full disk."""
+    with Path("/dev/full").open("wb") as file:
+        yield file.fileno()
+
+
+def _unread(
+    *words: str,
+    streams: str = "out",
+    module: str = "metal_gpu",
+    place: Callable[[], AbstractContextManager[int]] = _broken,
+    **options: Any,
+) -> Any:
     """Run a command that nobody reads. Return what it says otherwise, and its exit code."""
-    with _broken() as pipe:
+    with place() as pipe:
         done = subprocess.run(
             [sys.executable, "-m", module, *words],
             stdin=subprocess.DEVNULL,
@@ -75,6 +89,18 @@ def test_a_command_that_only_reads_ends(words: str) -> None:
 def test_a_command_whose_messages_nobody_reads_ends(words: str) -> None:
     """As with `2>&1 | head`."""
     assert _unread(*words.split(), streams="out err") == ("", exit_codes.UNREAD)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    "words", ["--help", "explain XID_79", "explain XID_79 --json", f"doctor {_NOBODY} --json"]
+)
+def test_a_full_disk_is_one_line_and_no_finding(words: str, unbuffered: str) -> None:
+    environment = command.environment(PYTHONUNBUFFERED=unbuffered)
+    done = _unread(*words.split(), place=_full, env=environment)
+    assert done == (_INCOMPLETE, exit_codes.UNWRITTEN)
+    done = _unread(*words.split(), place=_full, streams="out err", env=environment)
+    assert done == ("", exit_codes.UNWRITTEN)
 
 
 def test_the_plugin_of_kubectl_ends() -> None:
@@ -125,15 +151,23 @@ def test_a_scan_that_writes_an_inventory_goes_on(
         ("--json", {"fails": True}, 2, "failed: gpu-1"),
     ],
 )
+@pytest.mark.parametrize(("place", "errors"), [(_broken, 0), (_full, 1)], ids=["unread", "full"])
 def test_a_playbook_goes_on(
-    option: str, host: dict[str, object], expected: int, last: str, tmp_path: Path
+    place: Any,
+    errors: int,
+    option: str,
+    host: dict[str, object],
+    expected: int,
+    last: str,
+    tmp_path: Path,
 ) -> None:
     """Nodes are not left halfway, and the exit code is that of ansible-playbook."""
     environment = command.environment(**small_collection.plant(tmp_path, {"gpu-1": host}))
     beside = str(Path(sys.executable).parent)
     environment["PATH"] = os.pathsep.join([beside, os.environ["PATH"]])
-    said, code = _unread("small", option, cwd=tmp_path, env=environment)
+    said, code = _unread("small", option, cwd=tmp_path, env=environment, place=place)
     assert code == expected, said
+    assert said.count(_INCOMPLETE) == errors
     assert "Traceback" not in said
     (log,) = (tmp_path / "state" / "metal-gpu" / "logs").iterdir()
     assert log.read_text().splitlines()[-1] == last

@@ -10,6 +10,7 @@ import re
 import signal
 import stat
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import yaml
@@ -297,15 +298,34 @@ def test_ansible_asks_for_no_password_by_a_configuration_that_it_ignores(mode, e
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o775, 0o777, 0o1777])
-@pytest.mark.parametrize("named", [None, "ansible.cfg", "none.cfg", "."])
-def test_ansible_ignores_the_same_configuration(mode, named, tmp_path, monkeypatch):
-    (tmp_path / "ansible.cfg").touch()
+@pytest.mark.parametrize("create", [Path.touch, Path.mkdir])
+@pytest.mark.parametrize(
+    "named",
+    [
+        None,
+        "",
+        "ansible.cfg",
+        "none.cfg",
+        "none/../ansible.cfg",
+        ".",
+        "/dev/null",
+        "$HOME/.ansible.cfg",
+        "~",
+    ],
+)
+def test_ansible_takes_and_ignores_the_same_configuration(
+    mode, create, named, tmp_path, monkeypatch
+):
+    create(tmp_path / "ansible.cfg")
+    Path.home().joinpath(".ansible.cfg").touch()
     tmp_path.chmod(mode)
     monkeypatch.chdir(tmp_path)
-    if named:
+    monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
+    if named is not None:
         monkeypatch.setenv("ANSIBLE_CONFIG", named)
     warnings = set()
-    find_ini_config_file(warnings)
+    taken = find_ini_config_file(warnings)
+    assert str(options._config(tmp_path, os.environ)[0]) == taken
     assert bool(options.ignored_config(tmp_path, os.environ)) == bool(warnings)
 
 

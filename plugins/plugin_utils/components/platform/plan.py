@@ -12,7 +12,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import login_refusals
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
-from ansible_collections.metal.gpu.plugins.module_utils.words import some
+from ansible_collections.metal.gpu.plugins.module_utils.words import MOST, some
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines, others
@@ -162,12 +162,13 @@ def name_clashes(node_names: Mapping[str, str]) -> list[dict[str, str]]:
     for host, node in node_names.items():
         hosts.setdefault(node, []).append(host)
     return [
-        finding("NODE_NAME_TWICE", host, node=node, other=_others(host, same))
+        finding("NODE_NAME_TWICE", host, node=node, hosts=_hosts(host, same))
         for node, same in hosts.items()
         if len(same) > 1
         for host in same
     ]
 
 
-def _others(host: str, same: Iterable[str]) -> str:
-    return some([other for other in same if other != host])
+def _hosts(host: str, same: Iterable[str]) -> str:
+    first, *others, last = names = ["this host", *(other for other in same if other != host)]
+    return some(names) if len(names) > MOST else f"{', '.join([first, *others])} and {last}"

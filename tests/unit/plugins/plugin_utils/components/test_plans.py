@@ -1828,6 +1828,15 @@ def test_one_kubernetes_node_is_two_hosts() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("hosts", "words"),
+    [("abc", "this host, b and c"), ("abcdefg", "this host, b, c, d, e and 2 more")],
+)
+def test_one_kubernetes_node_is_many_hosts(hosts: str, words: str) -> None:
+    first, *_others = plan_preflight.name_clashes(dict.fromkeys(hosts, "gpu-1"))
+    assert first["message"] == f"a: {words} are the same Kubernetes node, gpu-1"
+
+
 # What Ansible and the programs say is after their sources, which plan_preflight names. The words of
 # su are recorded: util-linux 2.38.1 of Debian 12, by a user who is not root, without a terminal.
 @pytest.mark.parametrize(
