@@ -1445,14 +1445,16 @@ Remedy: run `docker pull {image}` on the host as root; if the image was loaded f
 
 IMAGE_NEEDS_DRIVER (failure): the image {image} needs {need}; this host has driver {driver}, which
   supports CUDA {cuda}
-Remedy: install a newer driver (docs/driver.md), or use an image for CUDA {cuda} or older; if only
-  NVIDIA's runtime compares the minor version, CDI runs the image (docs/docker-hosts.md)
+Remedy: install a newer driver (docs/driver.md), or use {instead}; if only NVIDIA's runtime compares
+  the minor version, CDI runs the image (docs/docker-hosts.md)
 
 IMAGE_CUDA_NEWER (notice): the image {image} is for CUDA {expected}, and driver {driver} supports
   CUDA {cuda}; machine code of the image runs, but no PTX{ptx}, and no function that is newer than
-  the driver
+  the driver; if the image has cuda-compat, it runs only on GPUs that cuda-compat supports
 Remedy: if a program fails with `unsupported toolchain` or `not supported in the installed CUDA
-  driver`, install a driver for CUDA {expected} (docs/driver.md); else nothing is to do
+  driver`, install a driver for CUDA {expected} (docs/driver.md); if it fails with `forward
+  compatibility was attempted` or `unsupported display driver`, do the same, or use an image without
+  cuda-compat; else nothing is to do
 
 IMAGE_NEEDS_GPU (failure): the image {image} does not run on the GPUs of this host: {need}
 Remedy: build the programs of the image for these GPUs too, or leave this host out; if the image has

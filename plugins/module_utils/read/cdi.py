@@ -11,13 +11,14 @@ Source: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.m
 from __future__ import annotations
 
 import re
+from posixpath import dirname
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
 from ansible_collections.metal.gpu.plugins.module_utils.read.mig import is_of_instance
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 # The second one is also /run/cdi, because systemd makes /var/run a link to /run.
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
@@ -92,6 +93,19 @@ def _all_edits(document: object) -> list[Mapping[str, object]]:
     devices = section(document).get("devices")
     parts = [document, *(devices if isinstance(devices, list) else [])]
     return [section(section(part).get("containerEdits")) for part in parts]
+
+
+def usable(names: Mapping[str, Iterable[str]]) -> set[str]:
+    """Return the devices that an engine can give, of those that specifications have, by path.
+
+    Of two files in one directory that have the same device, engines use neither. A file in the
+    directory that they read last replaces one in the other.
+    """
+    found: dict[str, list[int]] = {}
+    for path, devices in names.items():
+        for device in dict.fromkeys(devices):
+            found.setdefault(device, []).append(DIRECTORIES.index(dirname(path)))
+    return {device for device, places in found.items() if places.count(max(places)) == 1}
 
 
 def parse_devices(document: object) -> list[str]:

@@ -70,6 +70,7 @@ GPU_HOOK = "/usr/bin/nvidia-container-runtime-hook"
 # From 29.2 on, Docker uses CDI for it if it finds this file when it starts.
 CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
 CDI_HOOK_SINCE = (29, 2)
+GPU_KIND = "nvidia.com/gpu"  # of the devices for which it asks CDI
 
 # Drivers of a container's request for GPUs. The first one uses CDI or the hook, and a request that
 # names no driver gets it, too. The others are asked for by name only.
@@ -137,13 +138,38 @@ def parse_info(stdout: str) -> dict[str, object] | None:
 
     An engine of a user is no answer either: DOCKER_HOST or a context of root's can lead to it.
     """
+    info = _load_info(stdout)
+    return info if text(info, "ServerVersion") and not _is_rootless(info) else None
+
+
+def is_of_user(stdout: str) -> bool:
+    """Tell whether `docker info` has the answer of an engine that a user runs without root."""
+    return _is_rootless(_load_info(stdout))
+
+
+def _load_info(stdout: str) -> dict[str, object]:
     try:
         info = json.loads(stdout)
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(info, dict) or _ROOTLESS in (texts(info, "SecurityOptions") or ()):
-        return None
-    return info if text(info, "ServerVersion") else None
+        return {}
+    return info if isinstance(info, dict) else {}
+
+
+def _is_rootless(info: Mapping[str, object]) -> bool:
+    return _ROOTLESS in (texts(info, "SecurityOptions") or ())
+
+
+def gives_gpus_by_cdi(
+    version: str | None, *, has_cdi: bool, has_hook: bool, has_devices: bool
+) -> bool:
+    """Tell whether a container of `--gpus` gets its GPUs by CDI. Otherwise, the hook gives them.
+
+    `has_cdi`: the running engine reads CDI specifications. `has_hook`: CDI_HOOK was there when it
+    started. `has_devices`: a specification has what the container asks for. Where CDI fails, Docker
+    takes the hook. Source: tests/recorded/docker_daemon.yml, gpus
+    """
+    prefers_cdi = release(version or "") >= CDI_HOOK_SINCE and has_hook
+    return prefers_cdi and has_cdi and has_devices
 
 
 def effective_from_info(info: Mapping[str, object]) -> Effective:

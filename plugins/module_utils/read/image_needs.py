@@ -11,7 +11,8 @@ ones, the admin says it.
 A program of CUDA also runs with an older driver of the same major version, within limits. So this
 is no misfit, unless a runtime compares the versions and starts no container (image_runtime).
 
-What cannot be known is no misfit: then only the container shows it.
+What cannot be known is no misfit: then only the container shows it. That holds for an image that
+names older drivers by a brand of GPUs, on a machine whose brand is unknown.
 
 Source: tests/recorded/image_needs.yml
 """
@@ -22,7 +23,7 @@ import re
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_images
+from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_images, image_cuda
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _FIRST_DRIVERS = {11: "450.80.02"}
 
 _REQUIRE, _JETPACK = "NVIDIA_REQUIRE_", "NVIDIA_REQUIRE_JETPACK"
 _DISABLE = "NVIDIA_DISABLE_REQUIRE"
-_CUDA, _TRUE = "CUDA_VERSION", ("1", "t", "T", "TRUE", "true", "True")
+_CUDA, _TRUE = image_cuda.VERSION, ("1", "t", "T", "TRUE", "true", "True")
 _FACTOR = re.compile(r"(?P<name>[^<>=!]+)(?P<sign>!=|<=|>=|=|<|>)(?P<value>.+)")
 _SIGNS = {"=": (0,), "!=": (-1, 1), "<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
 # Such as 7.5, 9.0+PTX and 9.0a.
@@ -102,6 +103,7 @@ def misfits(image: Image, machine: Machine, capabilities: Sequence[str] = ()) ->
             "need": "; ".join(of_driver),
             "driver": machine.driver or "an unknown version",
             "cuda": machine.cuda or "an unknown version",
+            "instead": f"an image for {older(machine.cuda)}",
         }
         found.append(Misfit(DRIVER, evidence))
     of_gpus = [*_of_gpus(image, machine, capabilities)]
@@ -115,10 +117,11 @@ def limits(image: Image, machine: Machine, capabilities: Sequence[str] = ()) -> 
 
     The image is for a newer minor version of CUDA than the driver. Machine code runs. PTX of the
     newer version does not: the driver would have to compile it. Neither do functions that came with
-    the newer version.
+    the newer version. If the image has cuda-compat, programs get a newer libcuda, which does not
+    support every GPU.
     """
-    version = _newer(image, machine)
-    if not version or misfits(image, machine, capabilities):
+    cuda = _newer(image, machine)
+    if not cuda or not _is_minor(cuda, machine) or misfits(image, machine, capabilities):
         return []
     names = [
         gpu.name
@@ -127,7 +130,7 @@ def limits(image: Image, machine: Machine, capabilities: Sequence[str] = ()) -> 
     ]
     evidence = {
         "image": image.name,
-        "expected": ".".join(map(str, version)),
+        "expected": str(cuda),
         "driver": machine.driver or "an unknown version",
         "cuda": machine.cuda or "",
         "ptx": f" (verify_docker_capabilities has nothing else for {', '.join(names)})"
@@ -135,6 +138,17 @@ def limits(image: Image, machine: Machine, capabilities: Sequence[str] = ()) -> 
         else "",
     }
     return [Misfit(LIMITED, evidence)]
+
+
+def supports(image: Image, machine: Machine) -> bool | None:
+    """Tell whether the driver supports the version of CUDA that an image is for; None: unknown."""
+    cuda = image_cuda.of_image(image.environment, machine.brand)
+    return None if cuda is None or not machine.cuda else not cuda.is_newer(machine.cuda)
+
+
+def older(cuda: str | None) -> str:
+    """Name the versions of CUDA that a driver supports, given the newest of them."""
+    return f"CUDA {cuda} or older" if cuda else "an older CUDA"
 
 
 def is_same(image: Image, other: Image) -> bool:
@@ -182,24 +196,32 @@ def _of_driver(image: Image, machine: Machine) -> Iterator[str]:
         if machine.compares and meets(text, machine._replace(gpus=())) is False:
             has_failed = True
             yield f"`{_short(text)}`, which NVIDIA's runtime compares"
-    version = _newer(image, machine)
-    if has_failed or not version:
+    cuda = _newer(image, machine)
+    if has_failed or not cuda or meets(_asked(image), machine) is None:
         return
-    first = _FIRST_DRIVERS.get(version[0])
-    if version[0] > release(machine.cuda or "")[0] or version[0] < _MINOR_SINCE:
-        yield f"a driver for CUDA {'.'.join(map(str, version))}"
+    first = _FIRST_DRIVERS.get(cuda.version[0])
+    if not _is_minor(cuda, machine):
+        yield f"a driver for CUDA {cuda}"
     elif machine.driver and first and _compare(machine.driver, first) < 0:
         yield f"driver {first} or newer"
 
 
-def _newer(image: Image, machine: Machine) -> tuple[int, ...]:
-    """Return the version of CUDA of an image that is newer than the driver's; else nothing."""
+def _newer(image: Image, machine: Machine) -> image_cuda.Cuda | None:
+    """Return the version of CUDA of an image that is newer than the driver's; else None."""
     # Who says which drivers are enough knows more, such as that the image has cuda-compat.
-    asked = image.environment.get(f"{_REQUIRE}CUDA", "")
-    if _is_disabled(image) or (asked and meets(asked, machine) is True):
-        return ()
-    version = (release(image.environment.get(_CUDA, "")) or _least(asked))[:2]
-    return version if version and machine.cuda and version > release(machine.cuda)[:2] else ()
+    is_enough = bool(_asked(image)) and meets(_asked(image), machine) is True
+    if _is_disabled(image) or is_enough or supports(image, machine) is not False:
+        return None
+    return image_cuda.of_image(image.environment, machine.brand)
+
+
+def _asked(image: Image) -> str:
+    return image.environment.get(image_cuda.REQUIRE, "")
+
+
+def _is_minor(cuda: image_cuda.Cuda, machine: Machine) -> bool:
+    """Tell whether programs for this newer version of CUDA run with the driver, within limits."""
+    return _MINOR_SINCE <= cuda.version[0] <= release(machine.cuda or "")[0]
 
 
 def _needs_ptx(capabilities: Sequence[str], capability: str) -> bool:
@@ -278,7 +300,7 @@ def _holds(factor: re.Match[str], machine: Machine) -> bool | None:
         "cuda": machine.cuda,
         "driver": machine.driver,
         "arch": machine.gpus[0].capability if machine.gpus else None,
-        "brand": re.sub(r"[^a-z0-9]", "", machine.brand.lower()),
+        "brand": image_cuda.plain_brand(machine.brand),
     }[factor["name"]]
     if not value:
         return None
@@ -313,12 +335,6 @@ def _requirements(image: Image) -> list[str]:
 
 def _is_disabled(image: Image) -> bool:
     return image.environment.get(_DISABLE) in _TRUE
-
-
-def _least(requirement: str) -> tuple[int, ...]:
-    """Return the version of CUDA that an image is for, without a look at older drivers."""
-    match = re.search(r"(?:^|\s)cuda>=([0-9.]+)", requirement)
-    return release(match[1]) if match else ()
 
 
 def _short(text: str) -> str:

@@ -4,7 +4,7 @@
 """Does anybody compare an image with the driver before a Docker host starts it? No I/O.
 
 NVIDIA's hook of the legacy mode does, and so does the mode of Tegra. CDI and the modes that use it
-do not.
+do not. Only the hook reads `disable-require`.
 
 Source: tests/recorded/image_needs.yml, requirements
 """
@@ -18,31 +18,26 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import rele
 # How a container gets GPUs: by `--gpus`, or by the runtime `nvidia` and the environment.
 GPUS, RUNTIME = "gpus", "runtime"
 
-# From this version on, `--gpus` uses CDI, if Docker finds the program that CDI needs at its start.
-_GPUS_BY_CDI_SINCE = (29, 2)
 # From this version of the toolkit on, the runtime `nvidia` makes CDI specifications itself.
 _RUNTIME_BY_CDI_SINCE = (1, 18)
-_AUTOMATIC, _COMPARING = ("", "auto"), ("legacy", "csv")
+_AUTOMATIC, _LEGACY, _TEGRA = ("", "auto"), "legacy", "csv"
 
 
 class Host(NamedTuple):
     """What decides it."""
 
     way: str  # GPUS or RUNTIME
-    docker: str | None  # its version
+    gpus_by_cdi: bool  # as docker.gives_gpus_by_cdi says of `--gpus`
     toolkit: str | None  # the version of NVIDIA's container toolkit
     mode: str | None = None  # of its runtime, as its configuration says; None: the default
-    has_cdi_hook: bool = True  # the program with which Docker gives GPUs by CDI
     is_disabled: bool = False  # the toolkit's configuration says `disable-require = true`
 
 
 def compares(host: Host) -> bool:
     """Tell whether NVIDIA's software compares an image with the driver of a host."""
-    if host.is_disabled:
-        return False
     if host.way == RUNTIME:
         mode = host.mode or ""
         if mode in _AUTOMATIC:
-            return release(host.toolkit or "") < _RUNTIME_BY_CDI_SINCE
-        return mode in _COMPARING
-    return release(host.docker or "") < _GPUS_BY_CDI_SINCE or not host.has_cdi_hook
+            mode = _LEGACY if release(host.toolkit or "") < _RUNTIME_BY_CDI_SINCE else ""
+        return mode == _TEGRA or (mode == _LEGACY and not host.is_disabled)
+    return not host.gpus_by_cdi and not host.is_disabled

@@ -55,6 +55,8 @@ def _on_node(error: CudaError, node: Node, smoke: SmokeRow, uuids: Sequence[str]
         return _of_parts(error)
     if error.number == 35:
         return _of_library(error, node, smoke)
+    if error.number == 36 and smoke.get("fits_driver"):
+        return _of_entry_point(error, node)
     if error.number == 46:
         return _of_modes(error, node, uuids)
     if error.number == 802:
@@ -67,7 +69,8 @@ def _on_node(error: CudaError, node: Node, smoke: SmokeRow, uuids: Sequence[str]
 def _of_library(error: CudaError, node: Node, smoke: SmokeRow) -> CudaError:
     """A program whose image fits the driver has no other reason than a missing library."""
     driver = node["nvml"]["driver_version"]
-    if not cuda_images.runs_with(smoke.get("image", ""), driver):
+    fits = smoke.get("fits_driver") or cuda_images.runs_with(smoke.get("image", ""), driver)
+    if not fits:
         return error
     return error._replace(
         fault=cuda_errors.NODE,
@@ -93,6 +96,23 @@ def _of_parts(error: CudaError) -> CudaError:
             "have the device plugin hand out the instances, with `--mig-strategy=single` or "
             "`--mig-strategy=mixed` in device_plugin_args; if it does, delete the device plugin's "
             "pod there, as it counts the instances at its start"
+        ),
+    )
+
+
+def _of_entry_point(error: CudaError, node: Node) -> CudaError:
+    """A library of the image looks for a function in libcuda, and does not find it."""
+    driver = node["nvml"]["driver_version"]
+    return error._replace(
+        fault=cuda_errors.APPLICATION,
+        cause=(
+            f"driver {driver} is new enough for the image; a library in it may be too old for this "
+            "driver, or newer than the image, or the pod got no libcuda.so.1"
+        ),
+        remedy=(
+            "use a version of the library that was made for this driver; if the words before say "
+            "that libcuda.so is not found, NVIDIA_DRIVER_CAPABILITIES of the image must contain "
+            "compute"
         ),
     )
 

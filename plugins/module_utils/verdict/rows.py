@@ -102,6 +102,7 @@ class SmokeRow(_SmokeRow, total=False):
     claims: Mapping[str, str]  # namespace/name of the holders, by their UID
     shared: bool  # the pod asked for a share, so it did not see every GPU
     without_pod: bool  # Docker ran the program, without Kubernetes
+    fits_driver: bool  # the image names a version of CUDA that the driver supports
 
 
 class SeenLayer(TypedDict):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -67,6 +68,12 @@ class Raw:
         self.modified = data["modified"]
         self.own_files = data["own_files"]
         self.outputs = {name: Output(**output) for name, output in data["outputs"].items()}
+
+    def without(self, *names: str) -> Raw:
+        """Return the raw data without the outputs of these programs."""
+        found = copy.copy(self)
+        found.outputs = {name: one for name, one in self.outputs.items() if name not in names}
+        return found
 
     def values(self, component: str) -> object:
         """Return what only the probe of a component reads; it has the type."""

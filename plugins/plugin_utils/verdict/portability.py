@@ -10,6 +10,7 @@ host with its GPUs, its driver, its version of CUDA, its Docker, and the result.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from posixpath import basename
 from typing import Any, NamedTuple, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import pull_causes
@@ -22,7 +23,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.docker_proof imp
 )
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
-    cuda_errors,
+    cdi,
+    docker,
     gpu_models,
     image_needs,
     image_runtime,
@@ -34,18 +36,18 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.image_needs import 
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.nfs import judge_exports
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import container_gpus, fleet
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import (
+    container_gpus,
+    fleet,
+    image_faults,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import aligned, word
 
 HEADINGS = ("host", "GPU", "driver", "CUDA", "Docker", "image", "computed", "result")
 _NUMBERS = (6,)
 _DIGEST = 19  # sha256: and 12 digits, as Docker shortens it
-_UNFIT = "requirement error"
-_CDI_HOOK = "nvidia-cdi-hook"  # without it, `--gpus` does not use CDI
-# Numbers of CUDA's errors that say that the driver is too old, and nothing about the GPU.
-_OLD_DRIVER = (35, 36, 222)
+_ALL = "all"  # the device of CDI with all GPUs
 _SETTING = "verify_docker_image"
 _SILENT = fleet.Answers({}, {}, [], ())
 
@@ -115,9 +117,11 @@ def judge(
         can_run = is_sound(own)
         pulled = found[one.host.name]
         if node is not None and proof is not None and can_run:
-            users = pulled.users if pulled else {}
-            proven = _judge_proof(one.host.name, node, wanted, proof, users, base["findings"])
+            proven = _judge_proof(one.host.name, node, wanted, proof, pulled, base["findings"])
             is_busy = container_gpus.is_busy(proven, proof)
+            if image_faults.UNFIT in proof.error:
+                # Somebody does compare, although no one was known to.
+                own = [entry for entry in own if entry["code"] != image_needs.LIMITED]
             own = [*proven, *own, *_judge_pull(one.host.name, pulled)]
         elif can_run and not base["left_out"] and not check_mode:
             is_silent = node is not None and not node["engines"]["docker"]["answers"]
@@ -174,7 +178,7 @@ def _judge_image(
             return [finding(cause.code, name, **cause.evidence)]
         error = quote(pulled.failure)
         return [finding("IMAGE_UNPULLABLE", name, image=wanted.image, error=error)]
-    machine = _machine(node, pulled)
+    machine = _machine(node, pulled, wanted)
     # Check mode knows an image that is not there by its name.
     image = pulled.image or Image(wanted.image, "")
     misfits = image_needs.misfits(image, machine, wanted.capabilities)
@@ -202,7 +206,7 @@ def _judge_pull(name: str, pulled: Pulled | None) -> list[dict[str, str]]:
     return [finding("IMAGE_NOT_PULLED", name, image=pulled.image.name, **evidence)]
 
 
-def _machine(node: Node, pulled: Pulled) -> Machine:
+def _machine(node: Node, pulled: Pulled, wanted: Wanted) -> Machine:
     gpus = []
     uuids = {gpu["pci_address"]: gpu["uuid"] or "" for gpu in node["nvml"]["devices"]}
     names = {gpu["pci_address"]: gpu["name"] or "" for gpu in node["nvml"]["devices"]}
@@ -216,20 +220,25 @@ def _machine(node: Node, pulled: Pulled) -> Machine:
         node["health"]["cuda_version"],
         gpus,
         pulled.brand,
-        compares=image_runtime.compares(_runtime(node, pulled.way)),
+        compares=image_runtime.compares(_runtime(node, pulled.way, wanted)),
     )
 
 
-def _runtime(node: Node, way: str) -> image_runtime.Host:
-    toolkit = node["toolkit"]
-    return image_runtime.Host(
-        way,
-        node["engines"]["docker"]["server_version"],
-        toolkit["version"],
-        toolkit["mode"],
-        toolkit["programs"][_CDI_HOOK]["exists"],
-        toolkit["settings"].get("disable-require", False),
+def _runtime(node: Node, way: str, wanted: Wanted) -> image_runtime.Host:
+    toolkit, engine = node["toolkit"], node["engines"]["docker"]
+    # The command runs once for each GPU, by its UUID.
+    uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"] if gpu["uuid"]]
+    names = uuids if wanted.has_command else [_ALL]
+    devices = cdi.usable(node["cdi"]["names"])
+    by_cdi = docker.gives_gpus_by_cdi(
+        engine["server_version"],
+        has_cdi=bool(engine["cdi_enabled"]),
+        has_hook=toolkit["programs"][basename(docker.CDI_HOOK)]["exists"]
+        and docker.CDI_HOOK not in engine["changed_since_start"],
+        has_devices=all(f"{docker.GPU_KIND}={name}" in devices for name in names),
     )
+    is_disabled = toolkit["settings"].get("disable-require", False)
+    return image_runtime.Host(way, by_cdi, toolkit["version"], toolkit["mode"], is_disabled)
 
 
 def _judge_proof(
@@ -237,59 +246,26 @@ def _judge_proof(
     node: Node,
     wanted: Wanted,
     proof: Proof,
-    users: container_gpus.Users,
+    pulled: Pulled | None,
     evident: Sequence[Mapping[str, str]],
 ) -> list[dict[str, str]]:
+    fits, users = None, pulled.users if pulled else {}
+    if pulled and pulled.image:
+        fits = image_needs.supports(pulled.image, _machine(node, pulled, wanted))
+    run = image_faults.Run(name, node, wanted.image, fits)
     if proof.error:
-        if _UNFIT in proof.error:
-            return [_needs_driver(name, node, wanted, quote(proof.error))]
+        if image_faults.UNFIT in proof.error:
+            return [image_faults.refused(run, quote(proof.error))]
         error = quote(proof.error)
         return [finding("CONTAINER_FAILED", name, image=wanted.image, error=error)]
     proven, busy = container_gpus.in_use(node, proof, users)
-    computed = compute.judge_computed(name, node, _smoke(wanted, proven), evident)
+    computed = compute.judge_computed(name, node, image_faults.smoke(run, proven), evident)
     found = [
-        _unfit(name, node, wanted, one) if one["code"] == "COMPUTE_IMAGE_UNFIT" else one
+        image_faults.judge(run, one) if one["code"] == "COMPUTE_IMAGE_UNFIT" else one
         for one in computed
     ]
     found += container_gpus.explain(name, node, wanted.image, busy, users)
     return found + container_gpus.compare(name, node, proof)
-
-
-def _unfit(name: str, node: Node, wanted: Wanted, one: Mapping[str, str]) -> dict[str, str]:
-    """Return COMPUTE_IMAGE_UNFIT in the words of a host: the driver is too old, or the GPU is."""
-    words = one["message"].rpartition("nothing about its GPUs: ")[2]
-    known = cuda_errors.recognise(words)
-    if known is not None and known.number in _OLD_DRIVER:
-        return _needs_driver(name, node, wanted, words)
-    return finding("IMAGE_NEEDS_GPU", name, image=wanted.image, need=words)
-
-
-def _needs_driver(name: str, node: Node, wanted: Wanted, need: str) -> dict[str, str]:
-    evidence = {
-        "need": need,
-        "driver": node["nvml"]["driver_version"] or "an unknown version",
-        "cuda": node["health"]["cuda_version"] or "an unknown version",
-    }
-    return finding("IMAGE_NEEDS_DRIVER", name, image=wanted.image, **evidence)
-
-
-def _smoke(wanted: Wanted, proof: Proof) -> SmokeRow:
-    """Return the results as those of a pod, of which everything is known about errors of CUDA."""
-    return {
-        "state": "failed",
-        "reason": "",
-        "message": proof.trouble,
-        "uuids": [one.uuid for one in proof.results],
-        "gpus": len(proof.results),
-        "holders": [],
-        "events": [],
-        "pod": "",
-        "namespace": "",
-        "level": "compute",
-        "image": wanted.image,
-        "results": [{"uuid": one.uuid, "ok": one.ok, "error": one.error} for one in proof.results],
-        "without_pod": True,
-    }
 
 
 def _row(node: Node | None, pulled: Pulled | None, proof: Proof | None) -> dict[str, str]:

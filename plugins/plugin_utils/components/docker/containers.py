@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import docker
-from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+from ansible_collections.metal.gpu.plugins.module_utils.read import cdi, docker
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_json
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
+    Document,
+    load_json,
+    load_yaml,
+)
 
 
 class Container(TypedDict):
@@ -38,20 +41,32 @@ class V1(TypedDict):
 
 def _hook_drivers(raw: Raw, version: str | None, *, has_cdi: bool) -> tuple[str, ...]:
     """Return the drivers of requests for GPUs that use the hook of NVIDIA's runtime."""
-    late = raw.changed_since_start(docker.UNIT, [docker.CDI_HOOK])
-    prefers_cdi = (
-        release(version or "") >= docker.CDI_HOOK_SINCE
-        and has_cdi
-        and docker.CDI_HOOK in raw.modified
-        and not late
+    is_late = bool(raw.changed_since_start(docker.UNIT, [docker.CDI_HOOK]))
+    uses_cdi = docker.gives_gpus_by_cdi(
+        version,
+        has_cdi=has_cdi,
+        has_hook=docker.CDI_HOOK in raw.modified and not is_late,
+        has_devices=_has_devices(raw),
     )
-    return (docker.HOOK_DRIVER,) if prefers_cdi else (docker.GPU_DRIVER, docker.HOOK_DRIVER)
+    return (docker.HOOK_DRIVER,) if uses_cdi else (docker.GPU_DRIVER, docker.HOOK_DRIVER)
+
+
+def _has_devices(raw: Raw) -> bool:
+    """Tell whether a specification has GPUs for `--gpus`."""
+    files = raw.find(*(f"{directory}/*" for directory in cdi.DIRECTORIES))
+    names = {
+        path: cdi.parse_devices(load_yaml(path, raw.texts[path]).content)
+        for path in files
+        if docker.GPU_KIND in raw.texts[path]
+    }
+    return any(name.startswith(f"{docker.GPU_KIND}=") for name in cdi.usable(names))
 
 
 def running(raw: Raw, version: str | None, *, has_cdi: bool) -> list[Running]:
     """Return the running containers. `has_cdi`: the engine of this version gives CDI devices."""
-    hook_drivers = _hook_drivers(raw, version, has_cdi=has_cdi)
     configs = docker.parse_host_configs(raw.stdout("docker_host_config"))
+    asks = any(config.gpu_drivers for config in configs.values())
+    hook_drivers = _hook_drivers(raw, version, has_cdi=has_cdi) if asks else ()
     noted = _noted(raw)
     return [
         {

@@ -32,6 +32,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Do
 
 # Docker skips the mark from this version on, and also reads UTF-16 with one.
 _MARK_SINCE = (23, 0)
+# What the client asks the engine.
+_OF_ENGINE = ("docker_ps", "docker_host_config", "docker_v1_volumes")
 _UTF_16 = "\ufffd\ufffd"  # its mark, read as UTF-8
 
 
@@ -179,10 +181,14 @@ def _encoding_error(path: str, text: str, version: str | None) -> str | None:
 
 
 def _docker(raw: Raw) -> Docker:
+    # The client that answered for a user's engine has listed the containers of that engine.
+    if docker.is_of_user(raw.stdout("docker_info")):
+        raw = raw.without(*_OF_ENGINE)
     program = raw.program(docker.UNIT, "dockerd", "docker")
     version, installed = program["version"], program["installed"]
     setup = _setup(raw, version)
     flags, document, info = setup.flags, setup.document, setup.info
+    server_version = parse_version(mappings.text(info, "ServerVersion") or "")
     effective, source = setup.in_force(version, exists=raw.file_exists(setup.path))
     service = raw.service(docker.UNIT)
     return {
@@ -190,7 +196,7 @@ def _docker(raw: Raw) -> Docker:
         "path": program["path"],
         "version": version,
         "version_error": program["version_error"],
-        "server_version": parse_version(mappings.text(info, "ServerVersion") or ""),
+        "server_version": server_version,
         "client_path": raw.programs["docker"],
         "client_version": parse_version(raw.stdout("docker_client")),
         "running": installed and (bool(info) or program["running"]),
@@ -212,7 +218,7 @@ def _docker(raw: Raw) -> Docker:
         "storage_driver": docker.storage_driver(document.content, info) if installed else None,
         "mirrors": docker.mirrors(info),
         "containers": containers.running(
-            raw, version, has_cdi=bool(effective and effective.cdi_enabled)
+            raw, server_version or version, has_cdi=bool(effective and effective.cdi_enabled)
         ),
         "made_with": containers.made_with(raw),
         "interrupted": containers.interrupted(raw, answers=bool(info)),

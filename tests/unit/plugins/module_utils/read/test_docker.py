@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import Effective, Runtime
-from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+from ansible_collections.metal.gpu.tests.unit.support.recordings import plant, recording
 
 RECORDED = Path(__file__).parents[4] / "recorded"
 OTHERS = yaml.safe_load((RECORDED / "other_dockers.yml").read_text())
@@ -28,8 +29,35 @@ OTHERS = yaml.safe_load((RECORDED / "other_dockers.yml").read_text())
     ],
     ids=str,
 )
-def test_other_dockers_are_found_by_what_they_leave(patterns, trace):
-    assert any(fnmatchcase(trace["path"], pattern) for pattern in patterns)
+def test_other_dockers_are_found_by_what_they_leave(tmp_path, patterns, trace):
+    plant(tmp_path, {trace["path"]: ""})
+    files = NodeFiles(tmp_path)
+    assert [path for pattern in patterns for path in files.find(pattern)] == [trace["path"]]
+
+
+@pytest.mark.parametrize(
+    ("version", "without", "expected"),
+    [
+        ("29.8.1", "", True),
+        ("29.2.0", "", True),
+        ("29.1.5", "", False),
+        (None, "", False),
+        *(("29.8.1", name, False) for name in ("has_cdi", "has_hook", "has_devices")),
+    ],
+)
+def test_gpus_by_cdi(version, without, expected):
+    facts = {name: name != without for name in ("has_cdi", "has_hook", "has_devices")}
+    assert docker.gives_gpus_by_cdi(version, **facts) is expected
+
+
+def test_gpus_are_given_by_cdi_since_the_version_of_the_records():
+    rows = yaml.safe_load((RECORDED / "docker_daemon.yml").read_text())["gpus"]["rows"]
+    (since,) = [row["since"] for row in rows if row["what"] == "order of the driver nvidia"]
+    assert release(since)[:2] == docker.CDI_HOOK_SINCE
+    (kind,) = [row["value"] for row in rows if row["what"] == "devices that --gpus asks of CDI"]
+    assert kind == docker.GPU_KIND
+    needs = yaml.safe_load((RECORDED / "image_needs.yml").read_text())["requirements"]
+    assert release(needs["gpus_by_cdi"]["value"]) == docker.CDI_HOOK_SINCE
 
 
 def test_answer_of_a_users_docker_is_none_of_the_systems():
@@ -37,6 +65,8 @@ def test_answer_of_a_users_docker_is_none_of_the_systems():
     answer = '{"ServerVersion": "20.10.24", "SecurityOptions": ["name=seccomp,profile=default"%s]}'
     assert docker.parse_info(answer % "") is not None
     assert docker.parse_info(answer % f', "{option}"') is None
+    assert docker.is_of_user(answer % f', "{option}"')
+    assert not any(docker.is_of_user(text) for text in (answer % "", "", "[]", "{}"))
 
 
 def test_effective_from_info():

@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.image_needs import 
     limits,
     meets,
     misfits,
+    supports,
 )
 
 FACTS = yaml.safe_load((Path(__file__).parents[4] / "recorded/image_needs.yml").read_text())
@@ -172,6 +173,12 @@ OF_TESLAS = "cuda>=13.1 brand=tesla,driver>=580,driver<581"
             {"NVIDIA_REQUIRE_CUDA": OF_TESLAS}, CDI._replace(brand="Tesla"), (), "", "",
             id="the image names this driver",
         ),
+        *(
+            pytest.param(
+                {"NVIDIA_REQUIRE_CUDA": text}, CDI, (), "IMAGE_CUDA_NEWER", text[-4:], id=text
+            )
+            for text in ("cuda>13.0", "cuda=13.1", "driver>=590,cuda>=13.1")
+        ),
         pytest.param(
             {"NVIDIA_REQUIRE_CUDA": OF_TESLAS}, CDI._replace(brand="GeForce"), (),
             "IMAGE_CUDA_NEWER", "13.1", id="the image names this driver for other GPUs",
@@ -191,6 +198,21 @@ OF_TESLAS = "cuda>=13.1 brand=tesla,driver>=580,driver<581"
         pytest.param(
             CUDA_13_1, CDI._replace(cuda="12.9"), (),
             "IMAGE_NEEDS_DRIVER", "a driver for CUDA 13.1", id="an older major version",
+        ),
+        *(
+            pytest.param(
+                {"NVIDIA_REQUIRE_CUDA": text, "CUDA_VERSION": "13.0.2"},
+                CDI._replace(cuda="12.2", driver="535.1", brand=brand), (), code, "CUDA 13.0",
+                id=f"older drivers of a brand, on {brand or 'an unknown one'}",
+            )
+            for text in ("cuda>=13.0 brand=nvidia,driver>=535,driver<536",)
+            for brand, code in {
+                "": "", "NVIDIA": "", "GeForce": "IMAGE_NEEDS_DRIVER"
+            }.items()
+        ),
+        pytest.param(
+            {"NVIDIA_REQUIRE_CUDA": OF_TESLAS}, CDI, (), "IMAGE_CUDA_NEWER", "13.1",
+            id="the image names this driver for a brand, and nobody knows it",
         ),
         pytest.param(
             {"CUDA_VERSION": "11.8.0"}, CDI._replace(cuda="11.0", driver="450.51.06"), (),
@@ -225,6 +247,20 @@ def test_newer_minor_version_of_cuda(
     named += limits(image(**environment), machine, capabilities)
     assert [one.code for one in named] == ([code] if code else [])
     assert all(words in " ".join(one.evidence.values()) for one in named)
+
+
+@pytest.mark.parametrize(
+    ("environment", "machine", "expected"),
+    [
+        (CUDA_12_8, NEW, True),
+        (CUDA_13_1, NEW, False),
+        ({"CUDA_VERSION": "13.1.0", "NVIDIA_REQUIRE_CUDA": "cuda>=9.0"}, NEW, False),
+        ({}, NEW, None),
+        (CUDA_12_8, NEW._replace(cuda=None), None),
+    ],
+)
+def test_driver_that_supports_the_version_of_an_image(environment, machine, expected) -> None:
+    assert supports(image(**environment), machine) is expected
 
 
 def test_first_drivers_are_those_of_the_records() -> None:

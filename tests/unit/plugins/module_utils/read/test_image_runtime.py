@@ -19,33 +19,36 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.image_runtime impor
 
 FACTS = yaml.safe_load((Path(__file__).parents[4] / "recorded/image_needs.yml").read_text())
 FACTS = {name: one["value"] for name, one in FACTS["requirements"].items()}
-DOCKER, TOOLKIT = FACTS["gpus_by_cdi"], FACTS["runtime_by_cdi"]
+TOOLKIT = FACTS["runtime_by_cdi"]
 
 
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
-        pytest.param(Host(GPUS, "26.1.5", TOOLKIT), True, id="--gpus by the hook"),
-        pytest.param(Host(GPUS, DOCKER, TOOLKIT), False, id="--gpus by CDI"),
+        pytest.param(Host(GPUS, False, TOOLKIT), True, id="--gpus by the hook"),
+        pytest.param(Host(GPUS, True, TOOLKIT), False, id="--gpus by CDI"),
         pytest.param(
-            Host(GPUS, DOCKER, "1.16.2", has_cdi_hook=False), True, id="Docker finds no CDI hook"
+            Host(GPUS, False, TOOLKIT, is_disabled=True), False, id="the configuration forbids it"
         ),
-        pytest.param(Host(GPUS, None, TOOLKIT), True, id="an unknown Docker"),
+        pytest.param(Host(RUNTIME, False, TOOLKIT), False, id="the runtime, by jit-cdi"),
+        pytest.param(Host(RUNTIME, True, "1.17.8"), True, id="an older runtime"),
+        pytest.param(Host(RUNTIME, True, "1.17.8", "auto"), True, id="it decides"),
         pytest.param(
-            Host(GPUS, "26.1.5", TOOLKIT, is_disabled=True), False,
-            id="the configuration forbids it",
+            Host(RUNTIME, True, "1.17.8", "auto", is_disabled=True), False,
+            id="it decides, and the configuration forbids it",
         ),
-        pytest.param(Host(RUNTIME, "20.10.24", TOOLKIT), False, id="the runtime, by jit-cdi"),
-        pytest.param(Host(RUNTIME, DOCKER, "1.17.8"), True, id="an older runtime"),
-        pytest.param(Host(RUNTIME, DOCKER, "1.17.8", "auto"), True, id="it decides"),
-        pytest.param(Host(RUNTIME, DOCKER, "1.17.8", "cdi"), False, id="the admin wants CDI"),
+        pytest.param(Host(RUNTIME, True, "1.17.8", "cdi"), False, id="the admin wants CDI"),
         *(
-            pytest.param(Host(RUNTIME, DOCKER, TOOLKIT, mode), True, id=f"the admin wants {mode}")
+            pytest.param(Host(RUNTIME, True, TOOLKIT, mode), True, id=f"the admin wants {mode}")
             for mode in FACTS["modes"]
         ),
         pytest.param(
-            Host(RUNTIME, DOCKER, TOOLKIT, "legacy", is_disabled=True), False,
+            Host(RUNTIME, True, TOOLKIT, "legacy", is_disabled=True), False,
             id="the configuration forbids it in legacy mode",
+        ),
+        pytest.param(
+            Host(RUNTIME, True, TOOLKIT, "csv", is_disabled=True), True,
+            id="the mode of Tegra does not read it",
         ),
     ],
 )  # fmt: skip

@@ -189,7 +189,47 @@ def test_docker_without_the_hook_of_cdi_compares() -> None:
     assert portability.candidates(hosts, WANTED) == []
 
 
+CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
+BY_UUID = [f"nvidia.com/gpu={name}" for name in ("0", *uuids(NEW))]
+TOGETHER = ["nvidia.com/gpu=all"]
 NEWER = pulled(NEW, NVIDIA_REQUIRE_CUDA="cuda>=13.1")
+
+
+@pytest.mark.parametrize(
+    ("engine", "names", "has_command", "starts"),
+    [
+        pytest.param({}, {"/etc/cdi/a.yaml": TOGETHER}, False, True, id="CDI"),
+        pytest.param(
+            {"cdi_enabled": False}, {"/etc/cdi/a.yaml": TOGETHER}, False, False,
+            id="features.cdi is false",
+        ),
+        pytest.param(
+            {"changed_since_start": [CDI_HOOK]}, {"/etc/cdi/a.yaml": TOGETHER}, False, False,
+            id="the program came later",
+        ),
+        pytest.param({}, {}, False, False, id="no valid specification"),
+        pytest.param({}, {"/etc/cdi/a.yaml": BY_UUID}, False, False, id="no device with all"),
+        pytest.param({}, {"/etc/cdi/a.yaml": BY_UUID}, True, True, id="each GPU by itself"),
+        pytest.param({}, {"/etc/cdi/a.yaml": TOGETHER}, True, False, id="no GPU by its UUID"),
+        pytest.param(
+            {}, {"/etc/cdi/a.yaml": TOGETHER, "/etc/cdi/b.yaml": TOGETHER}, False, False,
+            id="two specifications, of which Docker takes neither",
+        ),
+        pytest.param(
+            {}, {"/etc/cdi/a.yaml": TOGETHER, "/var/run/cdi/a.yaml": TOGETHER}, False, True,
+            id="a specification that replaces another",
+        ),
+    ],
+)  # fmt: skip
+def test_docker_that_falls_back_to_the_hook_compares(engine, names, has_command, starts) -> None:
+    node = copy.deepcopy(NEW)
+    node["engines"]["docker"] |= engine
+    node["cdi"]["names"] = names
+    hosts = [host("one", node, NEWER)]
+    wanted = WANTED._replace(has_command=has_command)
+    (found,) = portability.decide(hosts, wanted)["one"]
+    assert found["code"] == ("IMAGE_CUDA_NEWER" if starts else "IMAGE_NEEDS_DRIVER")
+    assert portability.candidates(hosts, wanted) == (["one"] if starts else [])
 
 
 def test_image_for_a_newer_minor_version_runs_and_its_limits_are_named() -> None:
@@ -212,7 +252,69 @@ def test_program_that_the_driver_is_too_old_for(number: int) -> None:
     codes = [entry["code"] for entry in found["findings"]]
     assert codes == ["IMAGE_NEEDS_DRIVER", "IMAGE_CUDA_NEWER"]
     assert cuda_errors.ERRORS[number].words in found["findings"][0]["message"]
+    assert f"{NAME} needs a newer driver (Failed " in found["findings"][0]["message"]
+    assert "an image for CUDA 13.0 or older" in found["findings"][0]["remedy"]
     assert not found["ok"]
+
+
+@pytest.mark.parametrize(
+    ("number", "version", "code", "words", "remedy"),
+    [
+        pytest.param(
+            35, "12.5.0", "COMPUTE_FAILED",
+            "the container got no libcuda.so.1, as driver 580.178.04 is new enough for the image",
+            "NVIDIA_DRIVER_CAPABILITIES of the image must contain compute", id="no libcuda",
+        ),
+        pytest.param(
+            36, "12.2.0", "COMPUTE_FAILED",
+            "a library in it may be too old for this driver",
+            "use a version of the library that was made for this driver", id="a driver too new",
+        ),
+        pytest.param(
+            222, "12.5.0", "IMAGE_NEEDS_DRIVER",
+            "needs a newer driver than the version of CUDA that it names (Failed",
+            "use programs for CUDA 13.0 or older in the image", id="PTX of another CUDA",
+        ),
+        *(
+            pytest.param(
+                number, "", "IMAGE_NEEDS_DRIVER", "needs a newer driver (Failed",
+                "use an image for CUDA 13.0 or older", id=f"{number} of an unknown version",
+            )
+            for number in (35, 36, 222)
+        ),
+    ],
+)  # fmt: skip
+def test_error_of_an_image_that_the_driver_supports(
+    number: int, version: str, code: str, words: str, remedy: str
+) -> None:
+    needs = {"NVIDIA_REQUIRE_CUDA": "cuda>=12.0", "CUDA_VERSION": version} if version else {}
+    output = ran(NEW, f"1 Failed (error code {cuda_errors.ERRORS[number].words})!")
+    one = host("one", NEW, pulled(NEW, **needs), output)
+    (found,) = portability.judge([one], WANTED, drift=False)
+    (known,) = found["findings"]
+    assert (known["code"], found["ok"]) == (code, False)
+    assert words in known["message"]
+    assert remedy in known["remedy"]
+    assert "pod" not in f"{known['message']} {known['remedy']}"
+
+
+def test_cuda_compat_that_does_not_support_the_gpu_is_a_limit_with_a_way_out() -> None:
+    output = ran(NEW, f"1 Failed (error code {cuda_errors.ERRORS[804].words})!")
+    (found,) = portability.judge([host("one", NEW, NEWER, output)], WANTED, drift=False)
+    failure, notice = found["findings"]
+    assert (failure["code"], notice["code"]) == ("IMAGE_NEEDS_DRIVER", "IMAGE_CUDA_NEWER")
+    assert "needs GPUs that its cuda-compat supports, or a newer driver (" in failure["message"]
+    assert "or use an image without cuda-compat" in failure["remedy"]
+    assert "it runs only on GPUs that cuda-compat supports" in notice["message"]
+    assert "or use an image without cuda-compat" in notice["remedy"]
+
+
+def test_refusal_of_the_hook_leaves_no_notice_that_nobody_compares() -> None:
+    words = "requirement error: unsatisfied condition: cuda>=13.1"
+    (found,) = portability.judge([host("one", NEW, NEWER, refused(words))], WANTED, drift=False)
+    (known,) = found["findings"]
+    assert known["code"] == "IMAGE_NEEDS_DRIVER"
+    assert f"needs more than NVIDIA's runtime finds on this host ({words})" in known["message"]
 
 
 def test_limits_stay_named_where_nothing_was_started() -> None:

@@ -210,6 +210,7 @@ def requested(driver: str, *capabilities: str) -> str:
 
 
 CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
+SPECIFICATION = "cdiVersion: 0.6.0\nkind: nvidia.com/gpu\ndevices: [{name: all}]\n"
 
 
 @pytest.mark.parametrize(
@@ -232,17 +233,71 @@ CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
     ],
 )
 def test_containers_that_asked_for_gpus(observe, tmp_path, version, requests, programs, expected):
-    plant(tmp_path, dict.fromkeys((*programs, "/usr/bin/dockerd", "/usr/bin/docker"), ""))
-    answers = {
+    files = dict.fromkeys((*programs, "/usr/bin/dockerd", "/usr/bin/docker"), "")
+    plant(tmp_path, {**files, "/etc/cdi/nvidia.yaml": SPECIFICATION})
+    (found,) = observe(Programs(answering(version, requests)))["engines"]["docker"]["containers"]
+    assert found["gpus_by_hook"] is expected
+
+
+def answering(version: str, requests: str, **info: object) -> dict[str, tuple[int, str, str]]:
+    """Return what the programs say of a Docker with one container."""
+    told = {"ServerVersion": version, "CDISpecDirs": ["/etc/cdi"], **info}
+    return {
         "systemctl show": (0, active_since("docker", IN_THE_FUTURE), ""),
         "dockerd --version": (0, f"Docker version {version}, build 1", ""),
-        "docker info": (0, json.dumps({"ServerVersion": version, "CDISpecDirs": ["/etc/cdi"]}), ""),
-        "docker ps": (0, "1\ttrainer\tUp 2 hours\t\n", ""),
+        "docker info": (0, json.dumps(told), ""),
+        "docker ps": (0, "1\ttrainer\tUp 2 hours\tvolume\n", ""),
         "docker inspect": (0, f"1\tfalse\trunc\t{requests}\n", ""),
+        "docker volume": (0, "volume\n", ""),
         "docker": (0, "", ""),
     }
+
+
+@pytest.mark.parametrize(
+    ("files", "info", "started_s", "expected"),
+    [
+        pytest.param({"/etc/cdi/nvidia.yaml": SPECIFICATION}, {}, IN_THE_FUTURE, False, id="CDI"),
+        pytest.param({}, {}, IN_THE_FUTURE, True, id="no specification"),
+        pytest.param(
+            {"/etc/cdi/nvidia.yaml": "{"}, {}, IN_THE_FUTURE, True, id="an invalid specification"
+        ),
+        pytest.param(
+            {"/etc/cdi/a.yaml": SPECIFICATION, "/etc/cdi/b.yaml": SPECIFICATION}, {},
+            IN_THE_FUTURE, True, id="two specifications for the same device",
+        ),
+        pytest.param(
+            {"/etc/cdi/other.yaml": SPECIFICATION.replace("nvidia.com", "amd.com")}, {},
+            IN_THE_FUTURE, True, id="a specification of another vendor",
+        ),
+        pytest.param(
+            {"/etc/cdi/nvidia.yaml": SPECIFICATION}, {"CDISpecDirs": []}, IN_THE_FUTURE, True,
+            id="CDI is off",
+        ),
+        pytest.param(
+            {"/etc/cdi/nvidia.yaml": SPECIFICATION}, {}, 1, True, id="the program came later"
+        ),
+    ],
+)  # fmt: skip
+def test_containers_of_a_docker_that_may_use_cdi(
+    observe, tmp_path, files, info, started_s, expected
+):
+    programs = dict.fromkeys((CDI_HOOK, "/usr/bin/dockerd", "/usr/bin/docker"), "")
+    plant(tmp_path, {**programs, **files})
+    answers = answering("29.8.1", requested("", "gpu"), **info)
+    answers["systemctl show"] = (0, active_since("docker", started_s), "")
     (found,) = observe(Programs(answers))["engines"]["docker"]["containers"]
     assert found["gpus_by_hook"] is expected
+
+
+def test_containers_of_a_users_docker_are_none_of_the_systems(observe, tmp_path):
+    record = {"/var/lib/metal-gpu/docker-containers.json": '{"1": "trainer", "2": "digits"}'}
+    plant(tmp_path, {**dict.fromkeys(("/usr/bin/dockerd", "/usr/bin/docker"), ""), **record})
+    answers = answering("29.8.1", requested("", "gpu"), SecurityOptions=["name=rootless"])
+    answers["dpkg-query"] = (0, "nvidia-docker\t1.0.1-1\tinstalled\tinstall\tamd64\n", "")
+    found = observe(Programs(answers))["engines"]["docker"]
+    assert (found["answers"], found["containers"], found["made_with"]) == (False, [], {})
+    assert found["v1"] == {"unit": False, "volumes": [], "containers": []}
+    assert [one["name"] for one in found["interrupted"]] == ["trainer", "digits"]
 
 
 def test_drivers_are_those_of_the_record() -> None:
