@@ -89,11 +89,13 @@ def _is_split(node: Node, uuids: Sequence[str]) -> bool:
     return any(gpu["mig"] == "Enabled" and gpu["mig_instances"] for gpu in gpus)
 
 
+# The other strategy, "single", ends the plugin on each node of the cluster that has a whole GPU beside
+# a split one: tests/recorded/device_plugin.yml.
 def _of_parts(error: CudaError) -> CudaError:
     return error._replace(
         cause="MIG splits the GPU, and the pod got the GPU instead of a MIG instance",
         remedy=(
-            "have the device plugin hand out the instances, with `--mig-strategy=single` or "
+            "have the device plugin hand out the instances as nvidia.com/mig-PROFILE, with "
             "`--mig-strategy=mixed` in device_plugin_args; if it does, delete the device plugin's "
             "pod there, as it counts the instances at its start"
         ),

@@ -209,7 +209,8 @@ def test_split_gpu_that_a_pod_got_as_a_whole(healthy: Node, words: str) -> None:
     findings = judge(computed(healthy, {1: FAILED.format(words)}), observed)["findings"]
     (found,) = (one for one in findings if one["code"] == "COMPUTE_FAILED")
     assert "the pod got the GPU instead of a MIG instance" in found["message"]
-    assert "--mig-strategy=mixed" in found["remedy"]
+    assert "as nvidia.com/mig-PROFILE, with `--mig-strategy=mixed`" in found["remedy"]
+    assert "single" not in found["remedy"]  # it takes the GPUs of nodes with whole ones, too
     assert "device files" not in found["message"]
 
 
