@@ -96,7 +96,9 @@ def judge_computed(
         if not result["ok"] and not _is_explained(node, result, evident):
             failed.setdefault(result["error"], []).append(result)
     for error, results in failed.items():
-        yield _judge_error(host, node, smoke, error, [result["uuid"] for result in results])
+        uuids = [result["uuid"] for result in results]
+        for known, gpus in _groups(node, smoke, cuda_errors.recognise(error), uuids):
+            yield _judge_error(host, node, smoke, error, known, gpus)
     if _exchange(smoke)["state"] == "failed" and is_sound(evident):
         yield finding("EXCHANGE_FAILED", host, error=quote(_exchange(smoke)["message"]))
 
@@ -129,19 +131,30 @@ def _exchange(smoke: SmokeRow) -> Exchange:
     return smoke.get("exchange") or {"state": "", "message": ""}
 
 
+def _groups(
+    node: Node, smoke: SmokeRow, known: cuda_errors.CudaError | None, uuids: list[str]
+) -> list[tuple[cuda_errors.CudaError | None, list[str]]]:
+    """Divide the GPUs with the same error by its cause. The image is one for all."""
+    if known is None or _lacks_code(node, smoke, known, uuids):
+        return [(known, uuids)]
+    return [*cuda_causes.groups(known, node, smoke, uuids).items()]
+
+
 def _judge_error(
-    host: str, node: Node, smoke: SmokeRow, error: str, uuids: list[str]
+    host: str,
+    node: Node,
+    smoke: SmokeRow,
+    error: str,
+    known: cuda_errors.CudaError | None,
+    uuids: list[str],
 ) -> dict[str, str]:
     gpus = ", ".join(name_gpu(node, uuid) for uuid in uuids)
     if cuda_errors.WRONG_RESULT in error:
         return finding("COMPUTE_WRONG", host, gpus=gpus, error=quote(error))
-    known = cuda_errors.recognise(error)
     if known and _is_in_use(known.number, node, smoke, uuids):
         holders = ", ".join(smoke["holders"])
         evidence = f"its share of {gpus} has no room for it ({quote(error)}); claimed by {holders}"
         return finding("SMOKE_NOT_RUN", host, evidence=evidence)
-    if known:
-        known = cuda_causes.on_node(known, node, smoke, uuids)
     if known and (known.fault == cuda_errors.IMAGE or _lacks_code(node, smoke, known, uuids)):
         words = f"{quote(error)} (CUDA error {known.number}): {_misfit(node, known)}"
         return finding("COMPUTE_IMAGE_UNFIT", host, image=smoke.get("image", ""), error=words)

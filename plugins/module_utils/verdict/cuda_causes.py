@@ -31,6 +31,15 @@ _SPECIFY = (
     "write the CDI specifications again with `systemctl restart nvidia-cdi-refresh.service`, and "
     "delete the device plugin's pod there"
 )
+_ON = "Enabled"
+_WHOLE = "MIG splits the GPU, and the pod got the GPU instead of a MIG instance"
+# The other strategy, "single", ends the plugin on each node of the cluster that has a whole GPU
+# beside a split one: tests/recorded/device_plugin.yml.
+_ASK_FOR_PARTS = (
+    "have the device plugin hand out the instances as nvidia.com/mig-PROFILE, with "
+    "`--mig-strategy=mixed` in device_plugin_args; if it does, delete the device plugin's pod "
+    "there, as it counts the instances at its start"
+)
 # On a host without Kubernetes.
 _WITHOUT_PODS = (
     ("delete the device plugin's pod", "restart Docker"),
@@ -40,9 +49,21 @@ _WITHOUT_PODS = (
 )
 
 
-def on_node(error: CudaError, node: Node, smoke: SmokeRow, uuids: Sequence[str]) -> CudaError:
-    """Return the error with its cause on this node. `uuids` are the GPUs that have it."""
-    found = _on_node(error, node, smoke, uuids)
+def groups(
+    error: CudaError, node: Node, smoke: SmokeRow, uuids: Sequence[str]
+) -> dict[CudaError, list[str]]:
+    """Return the error with each of its causes on this node, and the GPUs that have it.
+
+    `uuids` are the GPUs with the error. What one of them reports says nothing about the others.
+    """
+    found: dict[CudaError, list[str]] = {}
+    for uuid in uuids:
+        found.setdefault(_on_host(error, node, smoke, uuid), []).append(uuid)
+    return found
+
+
+def _on_host(error: CudaError, node: Node, smoke: SmokeRow, uuid: str) -> CudaError:
+    found = _on_node(error, node, smoke, uuid)
     if smoke.get("without_pod"):
         for words, instead in _WITHOUT_PODS:
             cause, remedy = (text.replace(words, instead) for text in (found.cause, found.remedy))
@@ -50,15 +71,13 @@ def on_node(error: CudaError, node: Node, smoke: SmokeRow, uuids: Sequence[str])
     return found
 
 
-def _on_node(error: CudaError, node: Node, smoke: SmokeRow, uuids: Sequence[str]) -> CudaError:
-    if error.number in (46, 100) and _is_split(node, uuids):
-        return _of_parts(error)
+def _on_node(error: CudaError, node: Node, smoke: SmokeRow, uuid: str) -> CudaError:
     if error.number == 35:
         return _of_library(error, node, smoke)
     if error.number == 36 and smoke.get("fits_driver"):
         return _of_entry_point(error, node)
-    if error.number == 46:
-        return _of_modes(error, node, uuids)
+    if error.number in (46, 100):
+        return _of_modes(error, node, uuid)
     if error.number == 802:
         return _of_fabric(error, node)
     if error.number in (3, 999):
@@ -83,25 +102,6 @@ def _of_library(error: CudaError, node: Node, smoke: SmokeRow) -> CudaError:
     )
 
 
-def _is_split(node: Node, uuids: Sequence[str]) -> bool:
-    """Tell whether these are whole GPUs, and MIG splits one of them."""
-    gpus = [gpu for gpu in node["health"]["gpus"] if gpu["uuid"] in uuids]
-    return any(gpu["mig"] == "Enabled" and gpu["mig_instances"] for gpu in gpus)
-
-
-# The other strategy, "single", ends the plugin on each node of the cluster that has a whole GPU beside
-# a split one: tests/recorded/device_plugin.yml.
-def _of_parts(error: CudaError) -> CudaError:
-    return error._replace(
-        cause="MIG splits the GPU, and the pod got the GPU instead of a MIG instance",
-        remedy=(
-            "have the device plugin hand out the instances as nvidia.com/mig-PROFILE, with "
-            "`--mig-strategy=mixed` in device_plugin_args; if it does, delete the device plugin's "
-            "pod there, as it counts the instances at its start"
-        ),
-    )
-
-
 def _of_entry_point(error: CudaError, node: Node) -> CudaError:
     """A library of the image looks for a function in libcuda, and does not find it."""
     driver = node["nvml"]["driver_version"]
@@ -119,16 +119,19 @@ def _of_entry_point(error: CudaError, node: Node) -> CudaError:
     )
 
 
-def _of_modes(error: CudaError, node: Node, uuids: Sequence[str]) -> CudaError:
-    gpus = [gpu for gpu in node["health"]["gpus"] if gpu["uuid"] in uuids]
-    modes = {gpu["compute_mode"] for gpu in gpus}
-    if len(gpus) < len(uuids) or None in modes:
+def _of_modes(error: CudaError, node: Node, uuid: str) -> CudaError:
+    gpu = next((one for one in node["health"]["gpus"] if one["uuid"] == uuid), None)
+    is_split = gpu is not None and gpu["mig"] == _ON and bool(gpu["mig_instances"])
+    mode = None
+    if error.number == 46 and gpu is not None:
+        mode = gpu["compute_mode"]
+    if gpu is None or (mode is None and not is_split):
         return error
-    causes, remedies = [], []
-    if others := sorted(filter(None, modes - {"Default"})):
-        causes.append(f"another process has the GPU, whose compute mode is {' and '.join(others)}")
+    causes, remedies = ([_WHOLE], [_ASK_FOR_PARTS]) if is_split else ([], [])
+    if mode not in (None, "Default"):
+        causes.append(f"another process has the GPU, whose compute mode is {mode}")
         remedies.append("run `nvidia-smi -c DEFAULT` on the node")
-    if any(gpu["mig"] == "Enabled" for gpu in gpus):
+    if gpu["mig"] == _ON and not is_split:
         causes.append("MIG mode is on and there is no MIG instance")
         remedies.append(
             "list the instances with `nvidia-smi -L` on the node, and create them, or switch MIG "
@@ -137,9 +140,9 @@ def _of_modes(error: CudaError, node: Node, uuids: Sequence[str]) -> CudaError:
     if not causes:
         causes.append("the GPU is lost, as its compute mode is Default and MIG is not on")
         remedies.append("drain the node and reboot it")
-    return error._replace(
-        cause=", or ".join(causes), remedy="; ".join([*remedies, cuda_errors.KERNEL_LOG])
-    )
+    if not is_split:
+        remedies.append(cuda_errors.KERNEL_LOG)
+    return error._replace(cause=", or ".join(causes), remedy="; ".join(remedies))
 
 
 def _of_fabric(error: CudaError, node: Node) -> CudaError:

@@ -204,14 +204,59 @@ def test_split_gpu_that_a_pod_got_as_a_whole(healthy: Node, words: str) -> None:
     observed = healthy.observed()
     uuid = next(one["uuid"] for one in observed["nvml"]["devices"] if one["index"] == 1)
     (gpu,) = (one for one in observed["health"]["gpus"] if one["uuid"] == uuid)
-    part = {"index": 0, "gpu_instance": 7, "compute_instance": 0, "files": []}
-    gpu.update({"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": [part]})
+    gpu.update(SPLIT)
     findings = judge(computed(healthy, {1: FAILED.format(words)}), observed)["findings"]
     (found,) = (one for one in findings if one["code"] == "COMPUTE_FAILED")
     assert "the pod got the GPU instead of a MIG instance" in found["message"]
     assert "as nvidia.com/mig-PROFILE, with `--mig-strategy=mixed`" in found["remedy"]
     assert "single" not in found["remedy"]  # it takes the GPUs of nodes with whole ones, too
     assert "device files" not in found["message"]
+
+
+PART = {"index": 0, "gpu_instance": 7, "compute_instance": 0, "files": []}
+SPLIT = {"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": [PART]}
+EXCLUSIVE = {"compute_mode": "Exclusive_Process"}
+
+
+@pytest.mark.parametrize(
+    ("words", "first", "second", "causes"),
+    [
+        pytest.param(
+            BUSY, EXCLUSIVE, SPLIT, (["is Exclusive_Process"], ["MIG splits"]), id="46, two causes"
+        ),
+        pytest.param(BUSY, {}, SPLIT, (["GPU is lost"], ["MIG splits"]), id="46, one lost"),
+        pytest.param(
+            BUSY, EXCLUSIVE, {}, (["is Exclusive_Process"], ["GPU is lost"]), id="46, two modes"
+        ),
+        pytest.param(
+            BUSY, {}, {**SPLIT, **EXCLUSIVE},
+            (["GPU is lost"], ["MIG splits", "is Exclusive_Process"]), id="46, both in one",
+        ),
+        pytest.param(
+            NO_DEVICE, EXCLUSIVE, SPLIT, (["no device files"], ["MIG splits"]), id="100"
+        ),
+    ],
+)  # fmt: skip
+def test_each_gpu_has_the_cause_that_it_shows(
+    healthy: Node,
+    words: str,
+    first: dict[str, Any],
+    second: dict[str, Any],
+    causes: tuple[list[str], list[str]],
+) -> None:
+    """They are of one run, and have the same words."""
+    observed = healthy.observed()
+    uuids = {one["index"]: one["uuid"] for one in observed["nvml"]["devices"]}
+    gpus = {one["uuid"]: one for one in observed["health"]["gpus"]}
+    gpus[uuids[0]].update(first)
+    gpus[uuids[1]].update(second)
+    errors = dict.fromkeys((0, 1), FAILED.format(words))
+    findings = judge(computed(healthy, errors), observed)["findings"]
+    found = [one["message"] for one in findings if one["code"] == "COMPUTE_FAILED"]
+    known = {cause for group in causes for cause in group}
+    for number, (message, group) in enumerate(zip(found, causes, strict=True)):
+        assert (uuids[0] in message, uuids[1] in message) == (number == 0, number == 1)
+        assert {cause for cause in known if cause in message} == {*group}
 
 
 def test_802_is_not_a_fabric_manager_that_runs() -> None:
