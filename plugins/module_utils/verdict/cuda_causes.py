@@ -40,6 +40,15 @@ _ASK_FOR_PARTS = (
     "`--mig-strategy=mixed` in device_plugin_args; if it does, delete the device plugin's pod "
     "there, as it counts the instances at its start"
 )
+_WHOLE_OF_DOCKER = (
+    "MIG splits the GPU, and the container got the GPU instead of a MIG instance (with "
+    "verify_docker_command, each container asks for a whole GPU)"
+)
+_ASK_DOCKER_FOR_PARTS = (
+    "have containers ask for an instance, with `--gpus device=MIG-UUID` or `--device "
+    "nvidia.com/gpu=0:0`; `nvidia-smi -L` and `nvidia-ctk cdi list` show the names; if the latter "
+    "lacks instances, run `systemctl restart nvidia-cdi-refresh.service`"
+)
 # On a host without Kubernetes.
 _WITHOUT_PODS = (
     ("delete the device plugin's pod", "restart Docker"),
@@ -77,7 +86,7 @@ def _on_node(error: CudaError, node: Node, smoke: SmokeRow, uuid: str) -> CudaEr
     if error.number == 36 and smoke.get("fits_driver"):
         return _of_entry_point(error, node)
     if error.number in (46, 100):
-        return _of_modes(error, node, uuid)
+        return _of_modes(error, node, smoke, uuid)
     if error.number == 802:
         return _of_fabric(error, node)
     if error.number in (3, 999):
@@ -119,7 +128,7 @@ def _of_entry_point(error: CudaError, node: Node) -> CudaError:
     )
 
 
-def _of_modes(error: CudaError, node: Node, uuid: str) -> CudaError:
+def _of_modes(error: CudaError, node: Node, smoke: SmokeRow, uuid: str) -> CudaError:
     gpu = next((one for one in node["health"]["gpus"] if one["uuid"] == uuid), None)
     is_split = gpu is not None and gpu["mig"] == _ON and bool(gpu["mig_instances"])
     mode = None
@@ -127,7 +136,11 @@ def _of_modes(error: CudaError, node: Node, uuid: str) -> CudaError:
         mode = gpu["compute_mode"]
     if gpu is None or (mode is None and not is_split):
         return error
-    causes, remedies = ([_WHOLE], [_ASK_FOR_PARTS]) if is_split else ([], [])
+    causes, remedies = [], []
+    if is_split:
+        is_docker = smoke.get("without_pod")
+        causes.append(_WHOLE_OF_DOCKER if is_docker else _WHOLE)
+        remedies.append(_ASK_DOCKER_FOR_PARTS if is_docker else _ASK_FOR_PARTS)
     if mode not in (None, "Default"):
         causes.append(f"another process has the GPU, whose compute mode is {mode}")
         remedies.append("run `nvidia-smi -c DEFAULT` on the node")

@@ -213,6 +213,21 @@ def test_split_gpu_that_a_pod_got_as_a_whole(healthy: Node, words: str) -> None:
     assert "device files" not in found["message"]
 
 
+@pytest.mark.parametrize("words", [BUSY, NO_DEVICE])
+def test_split_gpu_that_a_container_of_docker_got_as_a_whole(healthy: Node, words: str) -> None:
+    observed = healthy.observed()
+    for gpu in observed["health"]["gpus"]:
+        gpu.update(SPLIT)
+    node = computed(healthy, {1: FAILED.format(words)}, without_pod=True)
+    findings = judge(node, observed)["findings"]
+    (found,) = (one for one in findings if one["code"] == "COMPUTE_FAILED")
+    assert "the container got the GPU instead of a MIG instance" in found["message"]
+    assert "with verify_docker_command, each container asks for a whole GPU" in found["message"]
+    assert "--gpus device=MIG-UUID" in found["remedy"]
+    for word in ("pod", "plugin", "restart Docker"):
+        assert word not in f"{found['message']} {found['remedy']}"
+
+
 PART = {"index": 0, "gpu_instance": 7, "compute_instance": 0, "files": []}
 SPLIT = {"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": [PART]}
 EXCLUSIVE = {"compute_mode": "Exclusive_Process"}
