@@ -3,8 +3,10 @@
 """GPUs that MIG splits: the simulated kernel, and what NVML and nvidia-smi say of it."""
 
 import ctypes
+import os
 import re
 import shutil
+import subprocess
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -13,12 +15,15 @@ from rig import DESCRIPTIONS, LAB, LIBRARY, Rig
 from simulation import mig
 from simulation.faults import FaultError
 
+from metal_lab import cuda_programs
+from metal_lab.pod_images import VECTORADD_IMAGE
 from metal_lab.silicon.machine import machine_json, mig_profiles
 
 VERSION = "580.178.04"
 RECORD = yaml.safe_load((LAB / "recorded/mig.yml").read_text())
 MINORS = "/proc/driver/nvidia-caps/mig-minors"
 SUCCESS, NOT_SUPPORTED, NOT_FOUND = 0, 3, 6
+NO_DEVICE = "no CUDA-capable device is detected"
 A100 = "0000:03:00.0"
 
 
@@ -326,3 +331,66 @@ def test_container_sees_the_instances_whose_files_it_has(driver, node):
     _gpu, line = smi(installation, "-L").splitlines()
     assert "MIG 1g.5gb" in line
     shutil.rmtree(caps)
+
+
+# ---- CUDA -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def vector_add(installation, tmp_path_factory):
+    (installation.libraries / "libcuda.so.1").symlink_to(f"libcuda.so.{VERSION}")
+    image = cuda_programs.images()[VECTORADD_IMAGE]
+    return cuda_programs.build(image, tmp_path_factory.mktemp("programs") / "vectorAdd")
+
+
+@pytest.fixture
+def add(driver, node, vector_add):
+    """Return what runs vectorAdd in a container: its exit status and its errors."""
+
+    def run(visible, *, files=()):
+        installation = driver(on_node=False)
+        text = node.read(LIBRARY).partition("metal-lab-machine 1\n")[2]
+        # An ordinary file has the major number 0.
+        installation.describe(re.sub(r"(?m)^(driver_version .*)$", r"\1\nuvm 0", text, count=1))
+        (installation.root / "dev/nvidia-uvm").touch()
+        caps = installation.root / "dev/nvidia-caps"
+        caps.mkdir()
+        for number in files:
+            (caps / f"nvidia-cap{number}").touch()
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(installation.libraries)}
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        if visible is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = visible
+        result = subprocess.run(
+            [vector_add], env=environment, capture_output=True, text=True, check=False
+        )
+        return result.returncode, result.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("visible", ["{first}", "{first},{second}", None, "0"])
+def test_program_computes_on_an_instance(add, node, visible):
+    """The smoke pod names an instance by its UUID."""
+    node.fault("mig", "0", "1g.5gb", "1g.5gb")
+    first, second = (row["uuid"] for row in node.lines("instance"))
+    named = visible and visible.format(first=first, second=second)
+    assert add(named, files=(66, 67)) == (0, "")
+
+
+@pytest.mark.parametrize("visible", ["{second}", "{first}0", "MIG-", "MIG-other", "MIG-other,0"])
+def test_instance_that_a_program_does_not_have(add, node, visible):
+    """The container has the files of the first one."""
+    node.fault("mig", "0", "1g.5gb", "1g.5gb")
+    first, second = (row["uuid"] for row in node.lines("instance"))
+    status, errors = add(visible.format(first=first, second=second), files=(66, 67))
+    assert status == 1
+    assert NO_DEVICE in errors
+
+
+@pytest.mark.parametrize("profiles", [["1g.5gb"], []], ids=["split", "no instance"])
+def test_nothing_computes_without_an_instance(add, node, profiles):
+    node.fault("mig", "0", *profiles)
+    status, errors = add(None)
+    assert status == 1
+    assert NO_DEVICE in errors

@@ -41,8 +41,29 @@ static int by_place(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-/* The GPU that an entry of CUDA_VISIBLE_DEVICES names: by its index, or by the beginning of its
- * UUID if that is the beginning of one UUID only. */
+static const char OF_INSTANCE[] = "MIG-";
+
+static bool is_instance(const char *entry, size_t length)
+{
+    return length > strlen(OF_INSTANCE) && strncmp(entry, OF_INSTANCE, strlen(OF_INSTANCE)) == 0;
+}
+
+/* The GPU with the instance of this UUID. An instance computes as the whole GPU does. */
+static struct gpu *of_instance(const char *uuid, size_t length, struct gpu **all, int count)
+{
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < MAX_INSTANCES; j++) {
+            const struct instance *instance = &all[i]->instances[j];
+
+            if (instance->present && strlen(instance->uuid) == length
+                && strncmp(instance->uuid, uuid, length) == 0)
+                return all[i];
+        }
+    return NULL;
+}
+
+/* The GPU that an entry of CUDA_VISIBLE_DEVICES names: by its index, by the beginning of its UUID
+ * if that is the beginning of one UUID only, or by the UUID of an instance. */
 static struct gpu *named(const char *entry, size_t length, struct gpu **all, int count)
 {
     struct gpu *found = NULL;
@@ -53,6 +74,8 @@ static struct gpu *named(const char *entry, size_t length, struct gpu **all, int
             index = index * 10 + (entry[i] - '0');
         return index < count ? all[index] : NULL;
     }
+    if (is_instance(entry, length))
+        return of_instance(entry, length, all, count);
     if (length <= strlen("GPU-"))
         return NULL;
     for (int i = 0; i < count; i++) {
@@ -92,7 +115,7 @@ static void list_visible(void)
         if (!gpu) /* this and the rest of the list are ignored */
             break;
         visible[visible_count++] = gpu;
-        if (entry[length] == '\0')
+        if (entry[length] == '\0' || is_instance(entry, length)) /* a program has one instance */
             break;
         entry += length + 1;
     }
