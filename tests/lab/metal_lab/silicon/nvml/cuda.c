@@ -22,7 +22,8 @@ static int visible_count = -1; /* before cuInit */
 /* ---- which GPUs there are -------------------------------------------------------------------- */
 
 /* NVML finds no handle of a hidden GPU, and none of one that requires a reset. To the CUDA library,
- * they do not exist, and neither does a split GPU of which the program has no part. */
+ * they do not exist, and neither does a split GPU of which the program has no part. The latter is
+ * inferred: recorded/mig.yml. */
 static bool exists(const struct gpu *gpu)
 {
     enum { NOT_FOUND = 6, RESET_REQUIRED = 16 }; /* nvml.h */
