@@ -85,6 +85,15 @@ def test_gpu_is_split(laboratory, gpu, image):
     assert len(container(gpu, image, "all")) == 3
 
 
+def test_plugin_that_still_hands_out_the_whole_gpu(laboratory):
+    """A pod gets the device file of the GPU and none of its instances, so nothing computes."""
+    verify = laboratory.playbook("metal.gpu.verify")
+    assert verify.returncode != 0
+    assert "COMPUTE_FAILED gpu-1: " in verify.words
+    assert "MIG splits the GPU, and the pod got the GPU instead of a MIG instance" in verify.words
+    assert "as nvidia.com/mig-PROFILE, with `--mig-strategy=mixed`" in verify.words
+
+
 def test_same_names_of_other_instances(laboratory, gpu, image):
     """The instances are counted anew: what was 0:0 is 0:1 now."""
     laboratory.lab("fault", "gpu-1", "mig", "0", "1g.5gb", "3g.20gb")
