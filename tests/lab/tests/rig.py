@@ -72,7 +72,7 @@ class Rig:
     def reboot(self):
         self.machine.save()
         self.kernel = Kernel(self.kernel.file)
-        boot.coldplug(self.node, self.machine, self.kernel)
+        boot.start(self.node, self.machine, self.kernel)
         self.render()
 
     def drivers(self):

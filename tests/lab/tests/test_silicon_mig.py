@@ -87,6 +87,7 @@ def test_numbers_of_files_are_the_recorded_ones(row):
 
 
 def test_machines_without_mig_have_no_such_files(node, tmp_path):
+    """That real ones have none is unproven: README.md."""
     assert "508 nvidia-caps\n" in node.read("/run/metal-lab/proc-devices")
     assert node.read(MINORS).startswith("config 1\nmonitor 2\ngpu0/gi0/access 3\n")
     node.modprobe("-r", "nvidia")
@@ -129,6 +130,7 @@ def test_the_same_instance_has_the_same_uuid(node):
         (["0", "9g.90gb"], "not one of 1g.5gb, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb"),
         (["0", "4g.20gb", "4g.20gb"], "7 slices"),
         (["0", "2g.10gb", *["1g.5gb"] * 6], "7 slices"),
+        (["0", "3g.20gb", "3g.20gb", "1g.5gb"], "has 40192 MiB"),
         (["1"], "GPU 1 does not exist"),
     ],
 )
@@ -170,6 +172,22 @@ def test_newer_gpus_forget_the_mode(node):
     assert node.mode == "0"
 
 
+@pytest.mark.parametrize(
+    "profiles",
+    [
+        ["3g.20gb", "3g.20gb"],
+        ["4g.20gb", "3g.20gb"],
+        ["3g.20gb", "2g.10gb", "2g.10gb"],
+        ["1g.5gb"] * 7,
+        ["7g.40gb"],
+    ],
+    ids=" ".join,
+)
+def test_what_fills_a_gpu(node, profiles):
+    node.fault("mig", "0", *profiles)
+    assert len(node.instances) == len(profiles)
+
+
 @pytest.mark.parametrize("row", RECORD["profiles"], ids=lambda row: row["gpu"])
 def test_profiles_are_those_of_the_record(row):
     found = mig_profiles(row["gpu"])
@@ -199,6 +217,25 @@ def test_another_card(node, place):
     assert [entry.name for entry in node.node.path("/sys/bus/pci/devices").iterdir()] == [place]
     node.reboot()
     assert node.lines("gpu") == [after]
+
+
+def test_card_stays_until_the_boot(node):
+    """What a fault is undone by is no boot."""
+    (before,) = node.lines("gpu")
+    node.fault("swap-gpu", "0")
+    node.fault("restore")
+    assert node.lines("gpu") == [before]
+    node.reboot()
+    assert node.lines("gpu") != [before]
+
+
+def test_two_cards_do_not_share_a_slot(tmp_path):
+    rig = Rig(tmp_path, "p100x4")
+    rig.fault("swap-gpu", "0", "0000:ff:00.0")
+    with pytest.raises(FaultError, match="is taken"):
+        rig.fault("swap-gpu", "1", "0000:ff:00.0")
+    rig.fault("swap-gpu", "0", "0000:fe:00.0")
+    rig.fault("swap-gpu", "1", "0000:ff:00.0")
 
 
 def test_place_of_another_card(tmp_path):

@@ -72,7 +72,7 @@ def change(node: Node, machine: Machine, kernel: Kernel, verb: str, arguments: l
         node.modules.mkdir(parents=True, exist_ok=True)
         boot.list_kernels_modules(node, machine)
         if not kernel.file.exists():
-            boot.coldplug(node, machine, kernel)
+            boot.start(node, machine, kernel)
         return 0
     if verb == "modprobe":
         return kmod.modprobe(node, machine, kernel, arguments)

@@ -100,13 +100,18 @@ def _mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True)
 
 
+def start(node: Node, machine: Machine, kernel: Kernel) -> None:
+    """Start the kernel of a machine that was off, when somebody can have exchanged its cards."""
+    cards.exchange(machine)
+    coldplug(node, machine, kernel)
+
+
 def coldplug(node: Node, machine: Machine, kernel: Kernel) -> None:
     """Load the driver that udev would load for each device, then the modules of modules-load.d.
 
     systemd-modules-load cannot do it: it uses libkmod, which does not know simulated modules.
     """
     trees.remove_devices(node)
-    cards.exchange(machine)
     for fault in machine.faults("vfio"):  # vfio-pci.ids= on the kernel's command line
         bind_vfio(machine, kernel, fault["address"])
     for module in ("mlx5_ib", "nouveau", "nvidia"):

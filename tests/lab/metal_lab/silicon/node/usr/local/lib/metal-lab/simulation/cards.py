@@ -15,10 +15,12 @@ def swap(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> 
     """[GPU [ADDRESS]]: the next boot finds another card of its model there, or at ADDRESS."""
     address = choose_gpu(machine, arguments)
     place = arguments[1] if len(arguments) > 1 else address
+    swaps = machine.content.setdefault("swaps", {})
     taken = {function["address"] for function in machine.content["functions"]} - {address}
+    taken |= {other for former, other in swaps.items() if former != address}
     if place in taken:
         raise FaultError(f"{place} is taken")
-    machine.content.setdefault("swaps", {})[address] = place
+    swaps[address] = place
 
 
 def exchange(machine: Machine) -> None:

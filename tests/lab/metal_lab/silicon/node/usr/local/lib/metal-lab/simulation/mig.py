@@ -128,6 +128,9 @@ def _instances(gpu: Function, names: list[str]) -> list[Instance]:
         raise FaultError(f"{', '.join(unknown)}: not one of {', '.join(profiles)}")
     if sum(profiles[name]["slices"] for name in names) > _SLICES:
         raise FaultError(f"a GPU has {_SLICES} slices")
+    memory = max(one["memory_mib"] for one in profiles.values())
+    if sum(profiles[name]["memory_mib"] for name in names) > memory:
+        raise FaultError(f"a GPU has {memory} MiB for its parts")
     free = {name: list(one["numbers"]) for name, one in profiles.items()}
     if too_many := [name for name in profiles if names.count(name) > profiles[name]["most"]]:
         raise FaultError(f"{too_many[0]}: at most {profiles[too_many[0]]['most']}")
