@@ -29,6 +29,10 @@ _HEAD = 100  # of these, characters of its start (what failed); the rest is its 
 # Parts of error chains that carry no information.
 _NOISE = re.compile(r"rpc error: code = \w+ desc = |\(combined from similar events\): ")
 
+# Logs and JSON quote a message once more, some of them twice: `\\"nvidia\\"`.
+# Source: tests/recorded/symptoms.yml
+_ESCAPES = re.compile(r'\\+(?=")')
+
 _PRESSURE = re.compile(r"^node\.kubernetes\.io/(\w+)-pressure$")
 _UNREADY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _CORDON = "node.kubernetes.io/unschedulable"
@@ -38,7 +42,7 @@ NO_RUNTIME = re.compile(
     r'no runtime for "(?P<handler>[^"]+)" is configured'
     r"|failed to find runtime handler (?P<handler_crio>\S+) from runtime list"
     r'|RuntimeHandler "(?P<handler_docker>[^"]+)" not supported'
-    r"|unknown or invalid runtime name: (?P<handler_moby>\S+)"
+    r"|unknown or invalid runtime name: (?P<handler_moby>[\w./-]*\w)"
 )
 
 _ENGINE_WORDS = (
@@ -101,8 +105,19 @@ def quote(text: str) -> str:
     return f"{words[:_HEAD]} … {words[-(QUOTE - _HEAD - 3) :]}"
 
 
+def unescape(text: str) -> str:
+    """Return a text without the backslashes that stand before its quotes."""
+    return _ESCAPES.sub("", text)
+
+
+def has_no_runtime(text: str) -> bool:
+    """Tell whether an engine says that it does not have the runtime of a pod."""
+    return bool(NO_RUNTIME.search(unescape(text)))
+
+
 def of_words(text: str, subject: Subject) -> Cause | None:
     """Recognise an error of a container engine or of the kubelet about a container."""
+    text = unescape(text)
     for code, pattern in _ENGINE_WORDS:
         match = pattern.search(text)
         if match:
@@ -113,6 +128,7 @@ def of_words(text: str, subject: Subject) -> Cause | None:
 
 def of_refusal(text: str, subject: Subject) -> Cause | None:
     """Recognise why the API server rejects a pod."""
+    text = unescape(text)
     evidence = {
         "what": subject.what,
         "namespace": subject.namespace,

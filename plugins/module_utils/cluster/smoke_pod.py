@@ -229,4 +229,4 @@ def judge_shortage(
 
 def no_runtime(event: Mapping[str, Any]) -> bool:
     """Return whether an event reports that the pod's runtime is not configured on the node."""
-    return bool(causes.NO_RUNTIME.search(event.get("message") or ""))
+    return causes.has_no_runtime(event.get("message") or "")

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import unescape
 from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE, DOCUMENT
 from metal_gpu.explanations import readers
 from metal_gpu.explanations.index import Document, Row, Section, is_telling, pattern, plain
@@ -82,7 +83,7 @@ class Explainer:
 
         `strict` leaves out what only short texts or words suggest, as for the lines of a whole log.
         """
-        line = line[:_LONGEST]
+        line = unescape(line[:_LONGEST])
         found = [*self._coded(line), *self._read(line), *self._matching(line, {TEXT})]
         if not strict:
             found += self._matching(line, {SHORT_TEXT})

@@ -240,6 +240,31 @@ def test_a_reading_names_what_the_line_names():
 
 
 @pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (
+            r'error="failed to get sandbox runtime: no runtime for \"nvidia\" is configured"',
+            "RUNTIME_HANDLER_MISSING",
+        ),
+        (
+            r'failed to get sandbox runtime: no runtime for \\\"nvidia\\\" is configured\"" pod="p"',
+            "RUNTIME_HANDLER_MISSING",
+        ),
+        (
+            r'"msg": "could not select device driver \"\" with capabilities: [[gpu]]"',
+            "DOCKER_RESTART_DUE",
+        ),
+    ],
+    ids=["containerd's log", "the kubelet's journal", "output of Ansible"],
+)
+def test_quotes_that_a_log_has_escaped(line, code):
+    """A reader and a text of the index know such a line, also in a whole log."""
+    first = EXPLAINER.explain(line, strict=True)[0]
+    assert first.code == code
+    assert "\\" not in first.matched
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "Started Session 4 of User root.",

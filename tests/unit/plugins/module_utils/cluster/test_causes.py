@@ -93,6 +93,25 @@ def test_an_unknown_refusal_has_no_cause() -> None:
             "RUNTIME_HANDLER_MISSING", "needs the runtime nvidia, which", id="Docker",
         ),
         pytest.param(
+            "unknown or invalid runtime name: io.containerd.runc.v2. See 'docker run --help'.",
+            "RUNTIME_HANDLER_MISSING", "needs the runtime io.containerd.runc.v2, which",
+            id="a full stop",
+        ),
+        pytest.param(
+            r'level=error msg="failed to get sandbox runtime: no runtime for \"nvidia\" is '
+            'configured"',
+            "RUNTIME_HANDLER_MISSING", "needs the runtime nvidia, which", id="a log of containerd",
+        ),
+        pytest.param(
+            r'err="failed to \"CreatePodSandbox\" with CreatePodSandboxError: \"rpc error: no '
+            r'runtime for \\\"nvidia\\\" is configured\""',
+            "RUNTIME_HANDLER_MISSING", "needs the runtime nvidia, which", id="the kubelet's log",
+        ),
+        pytest.param(
+            r'RuntimeHandler \"nvidia\" not supported',
+            "RUNTIME_HANDLER_MISSING", "needs the runtime nvidia, which", id="escaped, dockershim",
+        ),
+        pytest.param(
             "Error: failed to create containerd container: CDI device injection failed: "
             "unresolvable CDI devices k8s.gpu.nvidia.com/device=gpu-1",
             "CDI_UNRESOLVABLE", "unresolvable CDI devices k8s.gpu.nvidia.com", id="CDI, engine",

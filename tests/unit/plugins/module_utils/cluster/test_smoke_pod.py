@@ -170,6 +170,7 @@ def test_manifest_options(options, changes):
     ("message", "answer"),
     [
         ('failed to get sandbox runtime: no runtime for "nvidia" is configured', True),
+        (r'failed to get sandbox runtime: no runtime for \"nvidia\" is configured', True),
         ('RuntimeHandler "nvidia" not supported', True),
         ("failed to find runtime handler nvidia from runtime list map[crun:0xc0 runc:0xc1]", True),
         ("Error response from daemon: unknown or invalid runtime name: nvidia", True),
