@@ -1378,6 +1378,12 @@ RUNTIME_HANDLER_MISSING (failure): {what} needs the runtime {handler}, which the
 Remedy: register it with `ansible-playbook metal.gpu.site --tags runtime`; another tool may have
   overwritten the engine's configuration
 
+RUNTIME_CLASS_UNSUPPORTED (failure): {what} names the runtime {handler} by its RuntimeClass, and
+  Docker below a kubelet accepts no RuntimeClass: {error}
+Remedy: leave verify_smoke_runtime_class empty for this node, or take the RuntimeClass out of the
+  pod: Docker's default runtime gives the GPUs, which `ansible-playbook metal.gpu.site --tags
+  runtime` sets up unless nvidia_container_runtime_default is false
+
 CDI_UNRESOLVABLE (failure): the container engine cannot resolve the CDI devices of {what}: {error}
 Remedy: compare `nvidia-ctk cdi list` on the node with the message; remove old and duplicate
   specifications from /etc/cdi and /var/run/cdi, run `systemctl restart nvidia-cdi-refresh.service`,

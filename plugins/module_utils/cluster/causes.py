@@ -8,7 +8,8 @@ caller reports the difference and quotes the error.
 
 Source: the messages of the API server and of kube-scheduler are those of version 1.37.1 (recorded
 in tests/unit/fixtures/kubernetes/refusals.yml). The messages of container engines are from issues
-about GPU nodes: containerd 1.x and 2.x, CRI-O, dockershim, nvidia-container-runtime.
+about GPU nodes: containerd 1.x and 2.x, CRI-O, dockershim, nvidia-container-runtime; those of
+cri-dockerd are from its source (tests/recorded/engine_strategies.yml).
 """
 
 from __future__ import annotations
@@ -37,16 +38,22 @@ _PRESSURE = re.compile(r"^node\.kubernetes\.io/(\w+)-pressure$")
 _UNREADY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _CORDON = "node.kubernetes.io/unschedulable"
 
-# The kubelet tries again forever, and only events have these words.
-NO_RUNTIME = re.compile(
+# The kubelet tries again forever, and only events have these words. Those of Docker, since 23 and
+# before, were seen from `docker run`. Only cri-dockerd 0.4.0 and 0.4.1 can pass them on, for a
+# runtime that Docker has just lost.
+_NO_RUNTIME = re.compile(
     r'no runtime for "(?P<handler>[^"]+)" is configured'
     r"|failed to find runtime handler (?P<handler_crio>\S+) from runtime list"
-    r'|RuntimeHandler "(?P<handler_docker>[^"]+)" not supported'
-    r"|unknown or invalid runtime name: (?P<handler_moby>[\w./-]*\w)"
+    r"|(?:unknown or invalid runtime name:|[Uu]nknown runtime specified)"
+    r" (?P<handler_moby>[\w./-]*\w)"
 )
+# Of cri-dockerd and dockershim, for each RuntimeClass but that of the handler `docker`. No
+# configuration of Docker changes it.
+_NO_RUNTIME_CLASS = re.compile(r'RuntimeHandler "(?P<handler>[^"]+)" not supported')
 
 _ENGINE_WORDS = (
-    ("RUNTIME_HANDLER_MISSING", NO_RUNTIME),
+    ("RUNTIME_HANDLER_MISSING", _NO_RUNTIME),
+    ("RUNTIME_CLASS_UNSUPPORTED", _NO_RUNTIME_CLASS),
     (
         "CDI_UNRESOLVABLE",
         re.compile(
@@ -112,7 +119,12 @@ def unescape(text: str) -> str:
 
 def has_no_runtime(text: str) -> bool:
     """Tell whether an engine says that it does not have the runtime of a pod."""
-    return bool(NO_RUNTIME.search(unescape(text)))
+    return bool(_NO_RUNTIME.search(unescape(text))) or takes_no_class(text)
+
+
+def takes_no_class(text: str) -> bool:
+    """Tell whether an engine says that it accepts no RuntimeClass, whatever its runtimes are."""
+    return bool(_NO_RUNTIME_CLASS.search(unescape(text)))
 
 
 def of_words(text: str, subject: Subject) -> Cause | None:

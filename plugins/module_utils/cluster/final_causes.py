@@ -122,6 +122,8 @@ _FINAL: dict[str, Callable[[Cause, Facts], bool]] = {
     "GPU_UNHEALTHY": _always,
     # The kubelet tries again, and the engine's configuration stays.
     "RUNTIME_HANDLER_MISSING": _always,
+    # No configuration makes cri-dockerd accept it.
+    "RUNTIME_CLASS_UNSUPPORTED": _always,
     "RUNTIME_CLASS_MISSING": _always,
     "CDI_UNRESOLVABLE": _is_hopeless,
     "GPU_BLOCKS_CONTAINERS": _always,
@@ -131,6 +133,7 @@ _FINAL: dict[str, Callable[[Cause, Facts], bool]] = {
 # What only an event tells while the status of the pod has no reason, or there is no pod.
 _TOLD = (
     "RUNTIME_HANDLER_MISSING",
+    "RUNTIME_CLASS_UNSUPPORTED",
     "RUNTIME_CLASS_MISSING",
     "GPU_BLOCKS_CONTAINERS",
     "POD_REJECTED",

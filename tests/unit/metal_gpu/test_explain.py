@@ -247,7 +247,7 @@ def test_a_reading_names_what_the_line_names():
             "RUNTIME_HANDLER_MISSING",
         ),
         (
-            r'failed to get sandbox runtime: no runtime for \\\"nvidia\\\" is configured\"" pod="p"',
+            r'failed to get sandbox runtime: no runtime for \\\"nvidia\\\" is configured\""',
             "RUNTIME_HANDLER_MISSING",
         ),
         (

@@ -86,11 +86,16 @@ def test_an_unknown_refusal_has_no_cause() -> None:
         ),
         pytest.param(
             'RuntimeHandler "nvidia" not supported',
-            "RUNTIME_HANDLER_MISSING", "needs the runtime nvidia, which", id="dockershim",
+            "RUNTIME_CLASS_UNSUPPORTED", "names the runtime nvidia by its RuntimeClass",
+            id="cri-dockerd",
         ),
         pytest.param(
             "Error response from daemon: unknown or invalid runtime name: nvidia",
             "RUNTIME_HANDLER_MISSING", "needs the runtime nvidia, which", id="Docker",
+        ),
+        pytest.param(
+            "docker: Error response from daemon: Unknown runtime specified nvidia.",
+            "RUNTIME_HANDLER_MISSING", "needs the runtime nvidia, which", id="Docker before 23",
         ),
         pytest.param(
             "unknown or invalid runtime name: io.containerd.runc.v2. See 'docker run --help'.",
@@ -109,7 +114,7 @@ def test_an_unknown_refusal_has_no_cause() -> None:
         ),
         pytest.param(
             r'RuntimeHandler \"nvidia\" not supported',
-            "RUNTIME_HANDLER_MISSING", "needs the runtime nvidia, which", id="escaped, dockershim",
+            "RUNTIME_CLASS_UNSUPPORTED", "the runtime nvidia by", id="cri-dockerd, a log",
         ),
         pytest.param(
             "Error: failed to create containerd container: CDI device injection failed: "
@@ -150,6 +155,26 @@ def test_what_engines_say(text: str, code: str, words: str) -> None:
     message, remedy = said(cause)
     assert words in message
     assert remedy
+
+
+OF_DOCKER = [
+    row
+    for row in yaml.safe_load(
+        (Path(__file__).parents[5] / "tests/recorded/engine_strategies.yml").read_text("utf-8")
+    )["runtime"]
+    if "words" in row
+]
+
+
+@pytest.mark.parametrize("row", OF_DOCKER, ids=[row["versions"][-1] for row in OF_DOCKER])
+def test_who_can_register_a_runtime_is_told_to(row: dict[str, str]) -> None:
+    """No configuration helps where cri-dockerd accepts no RuntimeClass at all."""
+    cause = causes.of_words(row["words"], SUBJECT)
+    assert cause is not None
+    _message, remedy = said(cause)
+    is_passed_on = "passes on" in row["value"]
+    assert remedy.startswith("register it with") is is_passed_on
+    assert ("leave verify_smoke_runtime_class empty" in remedy) is not is_passed_on
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def waits(reason: str, message: str = "") -> dict[str, Any]:
         ),
         ("CDI_UNRESOLVABLE", {}, facts(waits("ContainerCreating")), False),
         ("CDI_UNRESOLVABLE", {}, facts(waits("RunContainerError", "unresolvable")), True),
+        ("RUNTIME_CLASS_UNSUPPORTED", {}, facts(waits("ContainerCreating")), True),
         ("POD_REJECTED", {"error": "denied the request: no"}, facts(), True),
         ("POD_REJECTED", {"error": 'failed calling webhook "a": refused'}, facts(), False),
         # They end by themselves.

@@ -170,10 +170,15 @@ def test_manifest_options(options, changes):
     ("message", "answer"),
     [
         ('failed to get sandbox runtime: no runtime for "nvidia" is configured', True),
-        (r'failed to get sandbox runtime: no runtime for \"nvidia\" is configured', True),
+        (r"failed to get sandbox runtime: no runtime for \"nvidia\" is configured", True),
         ('RuntimeHandler "nvidia" not supported', True),
         ("failed to find runtime handler nvidia from runtime list map[crun:0xc0 runc:0xc1]", True),
-        ("Error response from daemon: unknown or invalid runtime name: nvidia", True),
+        # cri-dockerd 0.4.1, core/sandbox_run.go, for a runtime that Docker has just lost.
+        (
+            'failed to create a sandbox for pod "p": Error response from daemon: unknown or '
+            "invalid runtime name: nvidia",
+            True,
+        ),
         ('failed to setup network for sandbox: plugin type="bridge" failed (add)', False),
         (None, False),
     ],
