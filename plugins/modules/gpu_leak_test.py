@@ -155,10 +155,12 @@ nodes:
       contains:
         state:
           description:
-            - V(nothing) if the container saw nothing. V(refused) if the API server or the engine
-              rejected the pod. V(leaked) if it saw something; V(by_design) if it is privileged.
+            - V(nothing) if the container saw nothing. V(refused) if the API server rejected the
+              pod, or an engine that accepts no RuntimeClass. V(leaked) if it saw something;
+              V(by_design) if it is privileged.
             - V(busy) if no GPU of the node was free for V(second_container). V(unproven) without a
-              result. V(planned) in check mode.
+              result, also if the engine does not have the runtime of O(runtime_class). V(planned)
+              in check mode.
           type: str
         seen:
           description: The device files and mounts that the container saw, at most 20 of them.

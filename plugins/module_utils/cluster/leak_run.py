@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    causes,
     leak_pods,
     smoke_cleanup,
     smoke_evidence,
@@ -170,10 +171,15 @@ class _Run:
                 self._settle(name, _refused(error, "pods/ephemeralcontainers"))
 
     def _look_at_events(self) -> None:
-        """Settle the pods whose RuntimeClass the engine of their node does not have."""
+        """Settle the pods whose RuntimeClass the engine of their node does not have.
+
+        An engine that accepts no RuntimeClass closes this way for good. A runtime that is missing
+        may be there after the next run of a role: what it gives then, nobody has tried.
+        """
         found = smoke_evidence.read_unstartable(self.client, self.template.namespace, self.open)
         for name, why in found.items():
-            self._settle(name, Result(leak_pods.REFUSED, message=why))
+            state = leak_pods.REFUSED if causes.takes_no_class(why) else leak_pods.UNPROVEN
+            self._settle(name, Result(state, message=why))
 
     def _settle(self, name: str, result: Result) -> None:
         self.open.discard(name)

@@ -375,8 +375,17 @@ def test_an_image_that_does_not_set_the_variable_asks_for_nothing(cluster, leak)
     assert "the image does not set NVIDIA_VISIBLE_DEVICES" in result["msg"]
 
 
-def test_a_runtime_class_that_the_engine_does_not_have(cluster, leak, monkeypatch):
-    """Nothing but an event says so."""
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        ('no runtime for "nvidia" is configured', "unproven"),
+        ("failed to find runtime handler nvidia from runtime list map[runc:0xc0]", "unproven"),
+        ('RuntimeHandler "nvidia" not supported', "refused"),
+    ],
+    ids=["containerd", "CRI-O", "cri-dockerd"],
+)
+def test_a_runtime_class_that_the_engine_does_not_have(cluster, leak, monkeypatch, words, state):
+    """Nothing but an event says so. What a missing runtime would have given, nobody has seen."""
     monkeypatch.setattr(leak_run, "_ROUND_S", 0.2)
     created = behave(cluster, statuses={"runtime_class": {"phase": "Pending"}}.items())
 
@@ -387,13 +396,18 @@ def test_a_runtime_class_that_the_engine_does_not_have(cluster, leak, monkeypatc
                 "metadata": {"name": "e", "namespace": "default"},
                 "involvedObject": {"kind": "Pod", "name": pod["metadata"]["name"]},
                 "reason": "FailedCreatePodSandBox",
-                "message": 'no runtime for "nvidia" is configured',
+                "message": words,
             }
             cluster.put("events", event)
 
     cluster.when_created = report
-    result = leak("gpu-1", attempts=["runtime_class"])
-    assert states(result) == {**CONTROLLED, "runtime_class": "refused"}
+    is_proven = state == "refused"
+    result = leak("gpu-1", attempts=["runtime_class"], fails=not is_proven)
+    assert states(result) == {**CONTROLLED, "runtime_class": state}
+    assert result["nodes"]["gpu-1"]["state"] == ("ok" if is_proven else "unproven")
+    assert [(one["code"], words in one["message"]) for one in result["findings"]] == (
+        [] if is_proven else [("LEAK_UNPROVEN", True)]
+    )
 
 
 def test_time_that_is_up(cluster, leak):
