@@ -48,7 +48,7 @@ system=$(dirname "$(readlink -f "$0")")/../dnf
 libraries=$system/usr/lib/x86_64-linux-gnu
 mkdir -p "$HOME/.cache/dnf-root"
 export PYTHONHOME="$system/usr" PYTHONDONTWRITEBYTECODE=1
-exec "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$system/usr/bin/python3" \
+exec "$libraries/ld-linux-x86-64.so.2" --library-path "$libraries" "$system/usr/bin/python3" \\
     "$system/usr/bin/dnf" --installroot="$HOME/.cache/dnf-root" \\
     --setopt=pluginpath="$system/usr/lib/python3/dist-packages/dnf-plugins" \\
     --disableplugin=generate_completion_cache "$@"
