@@ -77,7 +77,7 @@ def gone(laboratory: Any) -> Iterator[str]:
     yield str(drop_in)
     # The test puts it back by the remedy. If it fails before, the tests after it need it.
     if not host.file(K0S_DROP_IN).exists:
-        laboratory.playbook("metal.gpu.site", "--tags=runtime", "--limit=gpu-2")
+        leaks.site(laboratory, "--limit=gpu-2")
 
 
 def test_runtime_that_is_gone_is_named_with_its_remedy(laboratory, gone):

@@ -37,7 +37,7 @@ CONTROLS = {leak_pods.PLAIN: "nothing", leak_pods.PRIVILEGED: "by design"}
 NAMES = {"crio": "CRI-O", "docker": "Docker"}
 
 WITHOUT_PODS = "docker without Kubernetes"
-# Its node shares a DaemonSet with one of containerd 1.6, so here, too, nothing but the guard protects.
+# Its node shares a DaemonSet with one of containerd 1.6, so only the guard protects it.
 WITHOUT_GUARD = "containerd 1.7.24"
 # Each engine has a row as the roles set it up.
 DEFAULTS = {"containerd", "crio", "docker, guard", "k0s", "k3s", WITHOUT_PODS}
