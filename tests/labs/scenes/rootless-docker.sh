@@ -5,7 +5,7 @@
 # the admin has stopped the system's Docker, and runs one without root, by Docker's own tool
 # It needs the scene rootless-tools. This machine has no module ip_tables, so Docker goes without.
 set -eu
-user=admin
+user="admin"
 id=$(id -u $user)
 systemctl stop docker.socket docker.service
 # A container has no such file. A machine has it from its start.
