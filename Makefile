@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 LAB ?= default
 SCENARIO ?= default
 # Scenarios that only `make test-full` runs. With the others, `make test` takes half an hour.
-SLOW_SCENARIOS ?= air_gap command containerd crio debian_driver distributions docker docker_hosts driver fabric faults kernels mig mishaps redhat ubuntu
+SLOW_SCENARIOS ?= air_gap air_gap_redhat command containerd crio debian_driver distributions docker docker_hosts driver fabric faults kernels mig mishaps redhat ubuntu
 ALL_SCENARIOS := $(patsubst molecule/%/molecule.yml,%,$(wildcard molecule/*/molecule.yml))
 SCENARIOS := $(filter-out $(SLOW_SCENARIOS),$(ALL_SCENARIOS))
 

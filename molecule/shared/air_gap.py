@@ -5,8 +5,9 @@
 
 usage: air_gap.py NAME
 
-Afterwards, the nodes reach the archive of Debian, the mirror that the script has filled, and a
-second registry. This machine stays as it is: programs and settings are in the laboratory's folder.
+Afterwards, the nodes reach the archive of their distribution, the mirror that the script has
+filled, and a second registry. This machine stays as it is: programs and settings are in the
+laboratory's folder.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ MIRROR_PORT, REGISTRY_PORT = 8090, 5000
 USER, PASSWORD = "reader", 'of "this" $registry'
 FOLDER = "air-gap"
 TLS = {"certificate": "server.crt", "key": "server.key"}
+# The folders of the laboratory's mirror that stand for the archive of a distribution.
+ARCHIVES = {"debian": ("debian",), "rocky": ("rocky", "epel")}
 
 
 class AirGap:
@@ -63,6 +66,29 @@ class AirGap:
             "_CONTAINERS_ROOTLESS_UID": "1000",
             "ANSIBLE_COLLECTIONS_PATH": str(PROJECT / ".ansible" / "installed"),
         }
+
+    @property
+    def archives(self) -> list[str]:
+        """The folders that stay: a mirror of the distributions that the admin has."""
+        systems = {node["os"].rstrip("0123456789") for node in self.facts["nodes"].values()}
+        return [folder for system in sorted(systems) for folder in ARCHIVES[system]]
+
+    @property
+    def inventories(self) -> tuple[str, Path]:
+        """The inventories of the document's last step, in its order: an option, and a path."""
+        return f"--inventory={self.state.inventory}", self.folder / "variables.yml"
+
+    def log(self, name: str) -> str:
+        return (self.lab / "logs" / f"{name}.log").read_text()
+
+    def fetched(self, server: str, address: str) -> list[str]:
+        """Return the paths that a server has given to a node."""
+        asked = rf'^{re.escape(address)} .*"GET (\S+) .*" 200'
+        return re.findall(asked, self.log(server), re.M)
+
+    def asked(self, server: str, address: str) -> list[str]:
+        """Return the paths that a node has asked a server for, with those that it did not get."""
+        return re.findall(rf'^{re.escape(address)} .*"GET (\S+) ', self.log(server), re.M)
 
     def run(self, command: str, where: Path, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command in a shell, and return its output."""
@@ -167,9 +193,18 @@ def serve(gap: AirGap) -> None:
 
 
 def lose_the_internet(gap: AirGap) -> None:
-    for words in (("registry", "down"), ("mirror", "only", "debian")):
-        command = [PROJECT / "tests/lab/lab", "fault", f"--name={gap.state.name}", *words]
-        subprocess.run(command, check=True)
+    for words in (("registry", "down"), ("mirror", "only", *gap.archives)):
+        _fault(gap, *words)
+
+
+def restore_the_internet(gap: AirGap) -> None:
+    for server in ("mirror", "registry"):
+        _fault(gap, server, "restore")
+
+
+def _fault(gap: AirGap, *words: str) -> None:
+    command = [PROJECT / "tests/lab/lab", "fault", f"--name={gap.state.name}", *words]
+    subprocess.run(command, check=True)
 
 
 def _check(result: subprocess.CompletedProcess[str]) -> None:

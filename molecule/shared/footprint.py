@@ -106,6 +106,15 @@ def read_document(text: str) -> Iterator[str]:
             yield re.sub(r"\b[A-Z]{3,}\b", "*", code)
 
 
+def docker_hosts_absent(folder: Path) -> Path:
+    """Write the playbook of docs/docker-hosts.md that takes everything back. Return its path."""
+    document = (PROJECT / "docs/docker-hosts.md").read_text()
+    section = document.partition("\n## Take it back")[2]
+    path = folder / "absent.yml"
+    path.write_text(section.split("```")[1].removeprefix("yaml\n"))
+    return path
+
+
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)

@@ -9,7 +9,6 @@ Only what docs/teardown.md lists may differ. The file name makes pytest run it l
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import footprint
@@ -19,10 +18,7 @@ from scenes import ADMINS_SERVICE
 
 @pytest.fixture(scope="module")
 def taken_back(laboratory: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    document = (footprint.PROJECT / "docs/docker-hosts.md").read_text()
-    section = document.partition("## Take it back")[2]
-    path: Path = tmp_path_factory.mktemp("teardown") / "absent.yml"
-    path.write_text(section.split("```")[1].removeprefix("yaml\n"))
+    path = footprint.docker_hosts_absent(tmp_path_factory.mktemp("teardown"))
     run = laboratory.playbook(str(path))
     assert run.returncode == 0
     return path
