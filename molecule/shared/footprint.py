@@ -28,6 +28,8 @@ KINDS = (
     "serviceaccounts,services,validatingadmissionpolicies,validatingadmissionpolicybindings"
 )
 
+_GROUPS = ("/etc/group", "/etc/group-", "/etc/gshadow", "/etc/gshadow-")
+
 
 def take(name: str) -> dict[str, Any]:
     """Return what the nodes of a laboratory and its cluster have."""
@@ -53,6 +55,15 @@ def read(name: str) -> dict[str, Any]:
 def of_node(footprints: Iterable[Mapping[str, Any]], node: str) -> list[str]:
     """Return what differs on a node between two footprints, except for what stays."""
     before, after = (each["nodes"][node] for each in footprints)
+    return differences(before, after)
+
+
+def of_docker_host(footprints: Iterable[Mapping[str, Any]], node: str) -> list[str]:
+    """Do the same without the files of groups: the package docker-ce creates the group docker."""
+    taken = [each["nodes"][node] for each in footprints]
+    before, after = ({**one, "files": {**one["files"]}} for one in taken)
+    for path in _GROUPS:
+        del before["files"][path], after["files"][path]
     return differences(before, after)
 
 

@@ -104,6 +104,27 @@ def check(laboratory: Any, case: str, found: dict[str, dict[str, str]]) -> None:
     compare(case, first, f"{name} {versions[name]}", versions["kubernetes"])
 
 
+def compare_nodes(
+    laboratory: Any,
+    found: dict[str, dict[str, str]],
+    cases: dict[str, str],
+    engines: dict[str, str],
+) -> None:
+    """Compare the results of each node with its own row, or record them.
+
+    `cases` and `engines` are by node. The latter has with what the name and the version of the
+    engine begin.
+    """
+    kubernetes = laboratory.facts["versions"]["kubernetes"]
+    assert {*found} == {*cases}
+    for node, attempts in found.items():
+        version = laboratory.objects("node", node)["status"]["nodeInfo"]["containerRuntimeVersion"]
+        name, _separator, version = version.partition("://")
+        engine = f"{name} {version.removeprefix('v')}"
+        assert engine.startswith(engines[node])
+        compare(cases[node], attempts, engine, kubernetes)
+
+
 def compare(case: str, attempts: dict[str, str], engine: str, kubernetes: str | None) -> None:
     """Compare the results of one node with what is recorded, or record them.
 

@@ -1,18 +1,18 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Nodes whose vendors are out of reach, after docs/air-gap.md. prepare.yml has followed it."""
+"""Nodes whose vendors are out of reach. lose_the_internet.yml has followed docs/air-gap.md."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import air_gap
 import pytest
 import yaml
 from air_gap import MIRROR_PORT, USER, AirGap
@@ -26,21 +26,9 @@ def gap(laboratory: Any) -> AirGap:
     return AirGap(laboratory.name)
 
 
-def both(laboratory: Any, gap: AirGap) -> dict[str, Any]:
-    """Return the inventories of the document's last step, in its order."""
-    inventory = gap.folder / "variables.yml"
-    return {"options": (f"--inventory={laboratory.inventory}",), "inventory": inventory}
-
-
-def log(gap: AirGap, name: str) -> str:
-    return (gap.lab / "logs" / f"{name}.log").read_text()
-
-
 def test_second_run_changes_nothing_and_every_gpu_is_proven(laboratory, gap):
-    given = both(laboratory, gap)
-    run = laboratory.playbook(
-        "metal.gpu.site", *given["options"], "-vvv", inventory=given["inventory"]
-    )
+    option, inventory = gap.inventories
+    run = laboratory.playbook("metal.gpu.site", option, "-vvv", inventory=inventory)
     for node, count in laboratory.unchanged_within(run, OPERATIONS_ALLOWED).items():
         assert re.search(rf"{node} .*?(\s+4){{5}}\s+4/4\s+ok\b", run.output)
         print(f"\n{node}: {count} remote operations, {OPERATIONS_ALLOWED} allowed", end=" ")
@@ -66,23 +54,11 @@ def test_packages_are_those_of_the_mirror(laboratory, gap, node):
     others = addresses - {archive}
     assert others
     assert all(url.startswith(f"{place}/") for url in others)
-    fetched = re.findall(
-        rf'^{laboratory.addresses[node]} .*"GET (\S+\.deb) .*" 200', log(gap, "second-mirror"), re.M
-    )
-    names = " ".join(fetched)
+    fetched = gap.fetched("second-mirror", laboratory.addresses[node])
+    names = " ".join(path for path in fetched if path.endswith(".deb"))
     assert "nvidia-container-toolkit_" in names
     assert "libcuda1_" in names
     assert ("containerd.io_" in names) == (node == "gpu-2")
-
-
-def test_node_asks_nothing_of_the_internet(laboratory, gap, node):
-    """The archive of Debian is at the same address, as a mirror that the admin has."""
-    address = re.escape(laboratory.addresses[node])
-    asked = re.findall(rf'^{address} .*"GET (\S+) ', log(gap, "mirror"), re.M)
-    assert asked
-    assert [path for path in asked if not path.startswith("/debian/")] == []
-    registry = Path(laboratory.facts["registry"]["log"]).read_text()
-    assert f'"{laboratory.addresses[node]}:' not in registry
 
 
 def test_images_are_those_of_the_second_registry(laboratory, gap, node):
@@ -93,7 +69,7 @@ def test_images_are_those_of_the_second_registry(laboratory, gap, node):
     }
     assert plugin.startswith(f"{gap.registry}/{PLUGIN}:")
     address = re.escape(laboratory.addresses[node])
-    requests = re.findall(rf'authorized request" .*"{address}:.*', log(gap, "second-registry"))
+    requests = re.findall(rf'authorized request" .*"{address}:.*', gap.log("second-registry"))
     assert any("k8s-device-plugin/manifests" in line for line in requests)
     assert any("cuda-sample/manifests" in line for line in requests)
     assert all(f"auth.user.name={USER}" in line for line in requests)
@@ -109,26 +85,10 @@ def test_variables_are_the_only_ones_that_name_the_mirror(gap):
 
 
 @pytest.fixture
-def script(gap: AirGap, tmp_path: Path) -> Path:
-    """A folder with nothing but the script."""
-    shutil.copy(gap.folder / "fill-mirror.sh", tmp_path)
-    return tmp_path
-
-
-def test_script_fails_without_the_internet(gap, script):
-    """apt-mirror ends with 0 without having anything."""
-    result = gap.fill(script)
-    assert result.returncode != 0
-    assert "404" in result.stdout
-
-
-@pytest.fixture
-def internet(laboratory: Any) -> Iterator[None]:
-    laboratory.lab("fault", "mirror", "restore")
-    laboratory.lab("fault", "registry", "restore")
+def internet(gap: AirGap) -> Iterator[None]:
+    air_gap.restore_the_internet(gap)
     yield
-    laboratory.lab("fault", "registry", "down")
-    laboratory.lab("fault", "mirror", "only", "debian")
+    air_gap.lose_the_internet(gap)
 
 
 def test_script_can_run_again(gap, internet):

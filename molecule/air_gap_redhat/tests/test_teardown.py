@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import footprint
 
-# The package docker-ce creates the group docker.
-GROUPS = ("/etc/group", "/etc/group-", "/etc/gshadow", "/etc/gshadow-")
-
 
 def test_everything_goes_from_the_node(laboratory):
     run = laboratory.playbook("metal.gpu.teardown", "-e", "metal_gpu_hosts=gpu-1")
@@ -26,10 +23,7 @@ def test_everything_goes_from_the_docker_host(laboratory, tmp_path):
 
 
 def test_node_is_what_it_was(footprints, node):
-    before, after = (each["nodes"][node] for each in footprints)
-    for path in GROUPS:
-        del before["files"][path], after["files"][path]
-    assert footprint.differences(before, after) == []
+    assert footprint.of_docker_host(footprints, node) == []
 
 
 def test_cluster_is_what_it_was(footprints):

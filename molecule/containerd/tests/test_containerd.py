@@ -111,10 +111,7 @@ def test_without_the_guard_only_the_node_with_cdi_is_safe(laboratory, no_guard):
     run, found = leaks.run(laboratory)
     assert run.returncode != 0
     assert {*found} == {*VERSIONS}
-    leaked = {
-        node: {name for name, state in attempts.items() if state == "leaked"}
-        for node, attempts in found.items()
-    }
+    leaked = {node: leaks.leaked(attempts) for node, attempts in found.items()}
     by_variable = leaks.BY_IMAGE | {"pod_variable"}
     assert by_variable <= leaked["gpu-1"]
     assert leaked["gpu-2"].isdisjoint(by_variable)

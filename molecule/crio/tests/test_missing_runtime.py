@@ -8,17 +8,14 @@ The name of this file makes pytest run it after test_crio.py, and before the tea
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
-import explained
+import missing_runtime
 import pytest
 
 NODE = "gpu-2"
 DROP_IN = "/etc/crio/crio.conf.d/99-metal-gpu.conf"
-SMOKE = json.dumps({"verify_smoke_runtime_class": "nvidia"})
 SMOKE_TIMEOUT = 300  # s, the default of verify_smoke_timeout
 # As tests/recorded/crio.yml has them. The runtimes that CRI-O has follow, with their addresses.
 WORDS = r"failed to find runtime handler nvidia from runtime list map\[\S+"
@@ -38,18 +35,7 @@ def gone(laboratory: Any) -> Iterator[str]:
 
 
 def test_it_is_named_with_the_words_of_crio_and_its_remedy(laboratory, gone):
-    run = laboratory.playbook("metal.gpu.verify", f"--limit={NODE}", "--extra-vars", SMOKE)
-    assert run.returncode != 0
-    assert f"RUNTIME_HANDLER_MISSING {NODE}: the smoke pod needs the runtime nvidia" in run.words
-    said = re.search(WORDS, run.words)
-    assert said
-    assert explained.first(said[0]).code == "RUNTIME_HANDLER_MISSING"
+    run = missing_runtime.assert_named_and_mended(laboratory, NODE, WORDS)
     # An event has these words, and the pod itself waits.
     assert run.seconds < SMOKE_TIMEOUT
-
-    assert "`ansible-playbook metal.gpu.site --tags runtime`" in run.words
-    remedy = laboratory.playbook("metal.gpu.site", "--tags=runtime", f"--limit={NODE}")
-    assert remedy.returncode == 0
     assert laboratory.host(NODE).file(DROP_IN).content_string == gone
-    run = laboratory.playbook("metal.gpu.verify", f"--limit={NODE}", "--extra-vars", SMOKE)
-    assert run.returncode == 0

@@ -8,13 +8,11 @@ The name of this file makes pytest run it after test_distributions.py.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
-import explained
 import leaks
+import missing_runtime
 import pytest
 from distribution_nodes import K0S_DROP_IN, runtimes
 
@@ -34,14 +32,8 @@ def free_gpus(laboratory: Any) -> None:
 
 def compare(laboratory: Any, found: dict[str, dict[str, str]], setting: str) -> None:
     """Compare the results of both nodes with their rows of docs/isolation.md, or record them."""
-    kubernetes = laboratory.facts["versions"]["kubernetes"]
-    assert {*found} == {*NAMES}
-    for node, attempts in found.items():
-        engine = laboratory.objects("node", node)["status"]["nodeInfo"]["containerRuntimeVersion"]
-        name, _separator, version = engine.partition("://")
-        assert name == "containerd"
-        engine = f"{name} {version.removeprefix('v')}"
-        leaks.compare(f"{NAMES[node]}{setting}", attempts, engine, kubernetes)
+    cases = {node: f"{name}{setting}" for node, name in NAMES.items()}
+    leaks.compare_nodes(laboratory, found, cases, dict.fromkeys(NAMES, "containerd "))
 
 
 def test_no_container_gets_a_gpu_that_it_did_not_request(laboratory):
@@ -82,19 +74,8 @@ def gone(laboratory: Any) -> Iterator[str]:
 
 def test_runtime_that_is_gone_is_named_with_its_remedy(laboratory, gone):
     assert "nvidia" not in runtimes(laboratory, "gpu-2")
-    smoke = json.dumps({"verify_smoke_runtime_class": "nvidia"})
-    run = laboratory.playbook("metal.gpu.verify", "--limit=gpu-2", "--extra-vars", smoke)
-    assert run.returncode != 0
-    assert "RUNTIME_HANDLER_MISSING gpu-2: the smoke pod needs the runtime nvidia" in run.words
-    said = re.search(WORDS, run.words)
-    assert said
-    assert explained.first(said[0]).code == "RUNTIME_HANDLER_MISSING"
-    assert "`ansible-playbook metal.gpu.site --tags runtime`" in run.words
-    remedy = laboratory.playbook("metal.gpu.site", "--tags=runtime", "--limit=gpu-2")
-    assert remedy.returncode == 0
+    missing_runtime.assert_named_and_mended(laboratory, "gpu-2", WORDS)
     assert laboratory.host("gpu-2").file(K0S_DROP_IN).content_string == gone
-    run = laboratory.playbook("metal.gpu.verify", "--limit=gpu-2", "--extra-vars", smoke)
-    assert run.returncode == 0
 
 
 @pytest.fixture(scope="module")

@@ -20,13 +20,8 @@ NODES = "--limit=gpu-2,gpu-3"
 
 def compare(laboratory: Any, found: dict[str, dict[str, str]], setting: str) -> None:
     """Compare the results of both nodes with their rows of docs/isolation.md, or record them."""
-    kubernetes = laboratory.facts["versions"]["kubernetes"]
-    assert {*found} == {*NAMES}
-    for node, attempts in found.items():
-        engine = laboratory.objects("node", node)["status"]["nodeInfo"]["containerRuntimeVersion"]
-        name, _separator, version = engine.partition("://")
-        assert f"{name} {version}".startswith(f"{NAMES[node]}.")
-        leaks.compare(f"{NAMES[node]}, {setting}", attempts, f"{name} {version}", kubernetes)
+    cases = {node: f"{name}, {setting}" for node, name in NAMES.items()}
+    leaks.compare_nodes(laboratory, found, cases, {node: f"{NAMES[node]}." for node in NAMES})
 
 
 def test_guard_keeps_gpus_from_containers_that_request_none(laboratory):

@@ -10,8 +10,6 @@ from pathlib import Path
 import footprint
 
 ABSENT = str(Path(__file__).parent.parent / "docker_absent.yml")
-# The package docker-ce creates the group docker.
-GROUPS = ("/etc/group", "/etc/group-", "/etc/gshadow", "/etc/gshadow-")
 
 
 def test_node_of_the_cluster(laboratory):
@@ -43,10 +41,7 @@ def test_initial_ramdisks_have_no_blacklist(laboratory, node):
 
 
 def test_node_is_what_it_was(footprints, node):
-    before, after = (each["nodes"][node] for each in footprints)
-    for path in GROUPS:
-        del before["files"][path], after["files"][path]
-    assert footprint.differences(before, after) == []
+    assert footprint.of_docker_host(footprints, node) == []
 
 
 def test_cluster_is_what_it_was(footprints):

@@ -37,5 +37,4 @@ def test_with_the_toolkits_own_settings_the_runtime_class_is_a_way_around(labora
     is_crio = leaks.engine(laboratory).name == "crio"
     by_annotation = {"runtime_class_annotation"} if is_crio else set()
     for attempts in found.values():
-        leaked = {name for name, state in attempts.items() if state == "leaked"}
-        assert leaked == {"runtime_class"} | by_annotation
+        assert leaks.leaked(attempts) == {"runtime_class"} | by_annotation

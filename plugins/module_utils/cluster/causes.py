@@ -119,7 +119,8 @@ def unescape(text: str) -> str:
 
 def has_no_runtime(text: str) -> bool:
     """Tell whether an engine says that it does not have the runtime of a pod."""
-    return bool(_NO_RUNTIME.search(unescape(text))) or takes_no_class(text)
+    words = unescape(text)
+    return bool(_NO_RUNTIME.search(words) or _NO_RUNTIME_CLASS.search(words))
 
 
 def takes_no_class(text: str) -> bool:

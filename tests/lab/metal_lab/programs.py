@@ -56,6 +56,18 @@ def _commands(path: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{path}/cmd/{name}" for name in names)
 
 
+def _containerd(version: str, *names: str) -> Program:
+    module = "github.com/containerd/containerd/v2"
+    return Program(
+        f"containerd {version}",
+        _commands(module, *names),
+        module=module,
+        version=version,
+        ldflags=f"-X {module}/version.Version={version}",
+        tags="no_btrfs",
+    )
+
+
 PROGRAMS = {
     "kubernetes": Program(
         f"Kubernetes {KUBERNETES} (about 6 minutes on 2 cores)",
@@ -74,24 +86,8 @@ PROGRAMS = {
         f" -X k8s.io/component-base/version.gitMajor={KUBERNETES_MINOR.partition('.')[0]}"
         f" -X k8s.io/component-base/version.gitMinor={KUBERNETES_MINOR.partition('.')[2]}",
     ),
-    "containerd": Program(
-        f"containerd {CONTAINERD}",
-        _commands(
-            "github.com/containerd/containerd/v2", "containerd", "containerd-shim-runc-v2", "ctr"
-        ),
-        module="github.com/containerd/containerd/v2",
-        version=CONTAINERD,
-        ldflags=f"-X github.com/containerd/containerd/v2/version.Version={CONTAINERD}",
-        tags="no_btrfs",
-    ),
-    "containerd-2.3": Program(
-        f"containerd {CONTAINERD_2_3} (2 minutes)",
-        _commands("github.com/containerd/containerd/v2", "containerd"),
-        module="github.com/containerd/containerd/v2",
-        version=CONTAINERD_2_3,
-        ldflags=f"-X github.com/containerd/containerd/v2/version.Version={CONTAINERD_2_3}",
-        tags="no_btrfs",
-    ),
+    "containerd": _containerd(CONTAINERD, "containerd", "containerd-shim-runc-v2", "ctr"),
+    "containerd-2.3": _containerd(CONTAINERD_2_3, "containerd"),
     "runc": Program(
         f"runc {RUNC}",
         ("github.com/opencontainers/runc",),
