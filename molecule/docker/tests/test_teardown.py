@@ -91,7 +91,8 @@ def test_cluster_is_what_it_was(no_engine, footprints):
 def rootless(laboratory: Any) -> Any:
     """A user runs a rootless Docker on gpu-2, which no kubelet can use."""
     host, path = laboratory.host("gpu-2"), "/run/user/1000/docker.sock"
-    host.check_output("mkdir -p /run/user/1000 && touch %s", path)
+    socket = f"import socket; socket.socket(socket.AF_UNIX).bind('{path}')"
+    host.check_output("mkdir -p /run/user/1000 && python3 -c %s", socket)
     yield path
     host.check_output("rm %s", path)
 

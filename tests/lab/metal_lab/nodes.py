@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from metal_lab import pki, registry, ubuntu
-from metal_lab.cache import FILES
 from metal_lab.control_plane import server
 from metal_lab.description import UBUNTU, Node, machine
 from metal_lab.host import can_lower_oom_score, cgroup_version
+from metal_lab.node_templates import TEMPLATES
 from metal_lab.parts import BUSYBOX, LOADED, NAMES
 from metal_lab.pod_images import PAUSE_IMAGE
 from metal_lab.silicon.machine import machine_json
@@ -39,14 +37,6 @@ BEFORE = ("busybox.tar", "default-pause.tar", "pause.tar")  # of pods that run b
 RUNC = ("/usr/bin/runc", "/usr/sbin/runc")  # of Docker's package, or of Debian's
 
 USER = "admin"  # an ordinary user with sudo, made by prepare-image
-
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(FILES / "node_templates"),
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
 
 
 def docker(*words: str | Path, stdin: bytes | None = None) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from metal_lab import nodes
 from metal_lab.debian_archive import DebianPackage
 from metal_lab.debs import EMPTY, LIBRARIES, Package
+from metal_lab.node_templates import TEMPLATES
 from metal_lab.records import Subject
 from metal_lab.versions import (
     CONTAINER_TOOLKIT,
@@ -137,7 +137,7 @@ def crio(engine: Path, runc: Path, helpers: Path, *, can_lower_oom_score: bool) 
 
 def render_runtime(path: str) -> str:
     """Return the script that raises the OOM score of a container before the runtime reads it."""
-    return nodes.TEMPLATES.get_template("runc.j2").render(programs=[path])
+    return TEMPLATES.get_template("runc.j2").render(programs=[path])
 
 
 def kubelet(folder: Path) -> Package:
