@@ -91,8 +91,8 @@ def test_every_reason_of_every_host_is_in_one_list(laboratory, refused, fault, t
         r"OS_UNSUPPORTED gpu-2: ",
         r"NO_GPU gpu-2: ",
         r"GPU_COUNT_DIFFERS gpu-1: ",
-        r"NODE_NAME_TWICE gpu-1: this host and gpu-1-again.* are .* node, gpu-1\b",
-        r"NODE_NAME_TWICE gpu-1-again: this host and gpu-1.* are .* node, gpu-1\b",
+        r"NODE_NAME_TWICE gpu-1: this host, gpu-1-again and gpu-1-unplanned are .* node, gpu-1\b",
+        r"NODE_NAME_TWICE gpu-1-again: this host, gpu-1 and gpu-1-unplanned are .* node, gpu-1\b",
         r"RUN_STOPPED gpu-1-unplanned: .*'the plan of nvidia_driver'.*undefined_variable",
         r"NODE_UNREACHABLE gpu-9: ",
     ):
