@@ -51,6 +51,12 @@ def assert_works_again(laboratory: Any) -> None:
     assert rows(run) == {"gpu-1": ["4/4", "ok"], "gpu-2": ["4/4", "ok"]}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _converged(laboratory: Any) -> None:
+    """The inventory has no NFS mounts, and the hosts still have those of the tests before."""
+    assert laboratory.playbook(PLAYBOOK).returncode == 0
+
+
 @pytest.fixture
 def snap(laboratory: Any) -> Any:
     """gpu-2 has what Docker of a snap leaves. The snap itself needs a store and squashfs."""
