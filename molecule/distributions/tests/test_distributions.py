@@ -157,13 +157,15 @@ def test_k3s_that_does_not_start_with_the_runtime_gets_its_former_files(
     laboratory, tmp_path, refuse
 ):
     host = laboratory.host("gpu-1")
+    # It has the runtime, since nvidia was the default runtime for a while.
+    drop_in = host.file(K3S_DROP_IN).content_string
     before = runtimes(laboratory, "gpu-1"), container(laboratory, "gpu-1")
-    refuse(f"test -e {K3S_DROP_IN}")
+    refuse(f"grep --quiet default_runtime_name {K3S_DROP_IN}")
     run = role(laboratory, tmp_path, "gpu-1", "-e", "nvidia_container_runtime_default=true")
     assert run.returncode != 0
     assert "ENGINE_NOT_BACK gpu-1: k3s-agent.service did not" in run.words
     assert f"{K3S_DROP_IN}, and runs with its former configuration: {SAID}" in run.words
-    assert not host.file(K3S_DROP_IN).exists
+    assert host.file(K3S_DROP_IN).content_string == drop_in
     assert host.check_output("systemctl is-active k3s-agent") == "active"
     laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-1", "--timeout=60s")
     assert (runtimes(laboratory, "gpu-1"), container(laboratory, "gpu-1")) == before
