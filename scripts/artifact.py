@@ -3,9 +3,20 @@
 
 """The files of the collection, and the archive that `ansible-galaxy collection install` takes.
 
+usage: .venv/bin/python scripts/artifact.py    # writes build_ignore in galaxy.yml, from KEPT
+
 `ansible-galaxy collection build` writes the same archive, but in the order of the folder and with
 the time of day in it. This module sorts the files and takes the time as an argument. A test
 compares both. scripts/hatch_build.py puts the same files into the wheel.
+
+A checkout can also have a virtual environment, an inventory, keys and passwords. So KEPT lists what
+is packed, and everything else is left out. galaxy.yml can list only what is left out: build_ignore
+has the patterns of every other name. (`manifest` there could list what is packed, but
+`ansible-galaxy collection build` then needs distlib, which ansible-core does not bring.)
+
+Below the folders of KEPT, a file that is not of the project is known only from git: what git does
+not track never gets into the wheel. `ansible-galaxy collection build` does not ask git, and a
+downloaded archive has none. There, only STRAY keeps such a file out.
 
 Source: https://docs.ansible.com/projects/ansible/latest/dev_guide/collections_galaxy_meta.html
 """
@@ -15,12 +26,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
+import re
 import stat
+import subprocess
 import tarfile
+import textwrap
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypedDict
 
 import yaml
@@ -28,6 +43,36 @@ import yaml
 FORMAT = 1
 ALWAYS_IGNORED = ("MANIFEST.json", "FILES.json", "galaxy.yml", ".git", "*.pyc", "*.retry")
 IGNORED_FOLDERS = {"CVS", ".bzr", ".hg", ".git", ".svn", "__pycache__", ".tox"}
+
+# What users need. A name that ends in a slash stands for everything below it.
+KEPT = (
+    "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "LICENSES/",
+    "README.md",
+    "SECURITY.md",
+    "changelogs/changelog.yaml",
+    "docs/",
+    "inventories/example/",
+    "meta/",
+    "playbooks/",
+    "plugins/",
+    "roles/",
+)
+# What is left out below the folders of KEPT: hidden files, copies that editors make, and what
+# Ansible reads from beside a playbook.
+STRAY = (
+    "*/.*",
+    "*~",
+    "playbooks/group_vars",
+    "playbooks/host_vars",
+    "playbooks/hosts*",
+    "playbooks/inventor*",
+)
+# Variables that turn git to another repository. A hook of git has them.
+ELSEWHERE = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"}
 
 
 class Galaxy(TypedDict):
@@ -43,6 +88,39 @@ class Linked(Exception):
     """A file of the collection is a symbolic link, which a wheel cannot hold."""
 
 
+def make_patterns() -> list[str]:
+    """Return the patterns of all names that KEPT does not have, as build_ignore takes them.
+
+    fnmatch has no "all but", so each pattern is where a name leaves those of KEPT: `docs` gives
+    `d`, `d[!o]*`, `do`, `do[!c]*`, `doc`, `doc[!s]*` and `docs[!/]*`.
+    """
+    kept = {name.removesuffix("/") for name in KEPT}
+    names = kept | {parent for name in kept for parent in _parents(name)}
+    nexts: dict[str, set[str]] = {}
+    for name in names:
+        for end in range(len(name)):
+            nexts.setdefault(name[:end], set()).add(name[end])
+    for name in KEPT:
+        nexts.setdefault(name.removesuffix("/"), set()).update("/" if name.endswith("/") else "")
+
+    patterns = []
+    for start, following in sorted(nexts.items()):
+        if start and not start.endswith("/") and start not in names:
+            patterns.append(start)
+        patterns.append(f"{start}[!{''.join(sorted(following))}]*" if following else f"{start}?*")
+    return [*patterns, *STRAY]
+
+
+def write_patterns(root: Path) -> None:
+    """Write the patterns to build_ignore, which is the last key of galaxy.yml."""
+    path = root / "galaxy.yml"
+    quoted = ", ".join(f'"{pattern}"' for pattern in make_patterns())
+    lines = textwrap.fill(quoted, 100, break_long_words=False, break_on_hyphens=False)
+    block = f"build_ignore: [\n{textwrap.indent(lines, '  ')}\n]\n"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(re.sub(r"^build_ignore:.*", lambda _: block, text, flags=re.M | re.S), "utf-8")
+
+
 def read_galaxy(root: Path) -> Galaxy:
     """Return galaxy.yml of the checkout."""
     galaxy: Galaxy = yaml.safe_load((root / "galaxy.yml").read_text(encoding="utf-8"))
@@ -52,20 +130,27 @@ def read_galaxy(root: Path) -> Galaxy:
 def read_paths(root: Path) -> list[str]:
     """Return the files and folders of the collection by their path in it, sorted.
 
-    A folder comes before what is in it.
+    A folder comes before what is in it. If git tracks the files of the checkout, no other file is
+    among them.
+
+    Raises Linked.
     """
     galaxy = read_galaxy(root)
     archives = f"{galaxy['namespace']}-{galaxy['name']}-*.tar.gz"
     ignored = (*ALWAYS_IGNORED, archives, *galaxy["build_ignore"])
+    tracked = _read_tracked(root)
 
     def walk(folder: Path) -> Iterator[str]:
         for path in folder.iterdir():
             name = path.relative_to(root).as_posix()
+            if tracked is not None and name not in tracked:
+                continue
             if any(fnmatchcase(name, pattern) for pattern in ignored):
                 continue
             if path.is_symlink():
                 raise Linked(
-                    f"{path}: is a symbolic link, which a wheel cannot hold: copy the file"
+                    f"{path} is a symbolic link, which a wheel cannot hold. "
+                    "Remove it, or put a copy of its target in its place."
                 )
             if not path.is_dir():
                 yield name
@@ -74,6 +159,32 @@ def read_paths(root: Path) -> list[str]:
                 yield from walk(path)
 
     return sorted(walk(root))
+
+
+def _read_tracked(root: Path) -> set[str] | None:
+    """Return the files that git tracks, and their folders.
+
+    None means that git does not know: the folder is no checkout, git is missing or refuses the
+    folder, because it belongs to another user, or nobody has added the files.
+    """
+    if not (root / ".git").exists():
+        return None
+    environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=root, env=environment, check=True, capture_output=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    files = {os.fsdecode(name) for name in listed.stdout.split(b"\0") if name}
+    if "galaxy.yml" not in files:
+        return None
+    return files | {parent for name in files for parent in _parents(name)}
+
+
+def _parents(name: str) -> list[str]:
+    """Return the folders of a name, without the root."""
+    return [parent.as_posix() for parent in PurePosixPath(name).parents if parent.name]
 
 
 def make_manifests(root: Path) -> dict[str, bytes]:
@@ -139,3 +250,7 @@ def _entry(name: str, data: bytes | None) -> dict[str, str | int | None]:
 
 def _json(value: object) -> bytes:
     return json.dumps(value, indent=1).encode()
+
+
+if __name__ == "__main__":
+    write_patterns(Path(__file__).resolve().parent.parent)

@@ -17,7 +17,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 sys.path.insert(0, str(Path(__file__).parent))  # hatchling runs this file, and imports no package
-from artifact import make_manifests, read_galaxy, read_paths
+from artifact import Linked, make_manifests, read_galaxy, read_paths
 
 
 class CollectionHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -33,9 +33,13 @@ class CollectionHook(BuildHookInterface):  # type: ignore[type-arg]
         root = Path(self.root)
         galaxy = read_galaxy(root)
         home = f"ansible_collections/{galaxy['namespace']}/{galaxy['name']}"
+        try:
+            sources = {name: root / name for name in read_paths(root)}
+            manifests = make_manifests(root)
+        except Linked as error:
+            raise SystemExit(f"metal-gpu: {error}") from None  # pip shows this line alone
         self.made = TemporaryDirectory(prefix="metal-gpu-wheel-")
-        sources = {name: root / name for name in read_paths(root)}
-        for name, content in make_manifests(root).items():
+        for name, content in manifests.items():
             sources[name] = Path(self.made.name, name)
             sources[name].write_bytes(content)
         for name, source in sorted(sources.items()):

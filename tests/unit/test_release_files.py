@@ -170,7 +170,7 @@ def test_symbolic_link_is_named(tmp_path: Path) -> None:
         "{namespace: a, name: b, version: 1.0.0, build_ignore: []}"
     )
     (tmp_path / "link").symlink_to("galaxy.yml")
-    with pytest.raises(Linked, match="link: is a symbolic link"):
+    with pytest.raises(Linked, match="link is a symbolic link"):
         read_paths(tmp_path)
 
 
