@@ -90,11 +90,15 @@ def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanRes
     return drain.plan(plain(row), plain(desired))
 
 
-def leaks_of_docker(output: str, host: str) -> dict[str, list[Any]]:
-    """Return the findings and the line about a host on which containers tried to get GPUs."""
-    results = leak_docker.parse(output)
+def leaks_of_docker(output: str, host: str, driver: str | None) -> dict[str, list[Any]]:
+    """Return the findings and the line about a host on which containers tried to get GPUs.
+
+    `driver` is the version of the loaded driver.
+    """
+    results = leak_docker.parse(output, is_loaded=driver is not None)
+    first = "" if driver is not None else leak_verdict.HOST_FIRST
     return {
-        "findings": leak_verdict.findings(host, results, leak_verdict.NO_DEFAULT),
+        "findings": leak_verdict.findings(host, results, leak_verdict.NO_DEFAULT, first),
         "summary": [leak_verdict.summary(host, results)],
     }
 

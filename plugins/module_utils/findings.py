@@ -1433,8 +1433,7 @@ GPU_LEAKED (failure): containers that request no GPU see GPUs of this node: {evi
 Remedy: {remedy}; `ansible-playbook metal.gpu.leak_test` shows whether it helps
 
 LEAK_UNPROVEN (failure): the leak test could not try everything on this node: {evidence}
-Remedy: correct the reason, and run `ansible-playbook metal.gpu.leak_test` again; verify_leak_image
-  and verify_smoke_image set the images, verify_smoke_namespace the namespace
+Remedy: {remedy}; then run `ansible-playbook metal.gpu.leak_test` again
 
 IMAGE_UNPULLABLE (failure): Docker cannot pull the image {image}: {error}
 Remedy: run `docker pull {image}` on the host as root; correct verify_docker_image, the name

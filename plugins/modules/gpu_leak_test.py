@@ -18,6 +18,8 @@ description:
   - A node passes if no container sees anything. An attempt that the API server or the engine
     rejects passes as well, if V(plain) ran on the node. Otherwise something rejects every pod, and
     nothing is known about GPUs.
+  - A node that offers no GPU proves nothing, and fails. Its device files can outlive the driver, so
+    a privileged container sees them nevertheless.
   - A privileged container sees all devices of its node by design. That is reported, and fails
     nothing. If it sees no GPU, the others prove nothing, and the node fails.
   - Always deletes its pods. If it is killed before, the next run in the same namespace, or
@@ -146,8 +148,8 @@ nodes:
     state:
       description:
         - V(ok) if no container saw a GPU. V(leaked) if one did. V(unproven) if an attempt has no
-          result. V(busy) if only V(second_container) has none, because pods have all GPUs; that is
-          no failure. V(planned) in check mode.
+          result, or the node offers no GPU. V(busy) if only V(second_container) has none, because
+          pods have all GPUs; that is no failure. V(planned) in check mode.
       type: str
     attempts:
       description: Each attempt of O(attempts) and the controls, keyed by its name.
@@ -257,7 +259,8 @@ def run(
         client, template.namespace, check_mode=check_mode, clock=clock
     )
     results: dict[str, dict[str, Result]] = {name: {} for name in nodes}
-    there = leak_run.nodes_of(client, nodes)
+    there = leak_run.nodes_of(client, nodes, template.resource)
+    no_gpu = {name: leak_pods.offers_no_gpu(one, template.resource) for name, one in there.items()}
     known = [name for name in nodes if name in there]
     for name in nodes:
         if name not in there:
@@ -277,8 +280,12 @@ def run(
             for one in tries:
                 results[one.node][one.attempt] = found[one]
 
-    results = {name: leak_pods.controlled(found) for name, found in results.items()}
-    findings = [one for name in nodes for one in leak_verdict.findings(name, results[name])]
+    findings: list[dict[str, str]] = []
+    for name in nodes:
+        why = no_gpu.get(name, "")
+        results[name] = leak_pods.controlled(results[name], why)
+        first = leak_verdict.NODE_FIRST if why else ""
+        findings += leak_verdict.findings(name, results[name], first=first)
     result: dict[str, Any] = {
         "changed": bool(swept),
         "nodes": {name: leak_verdict.row(results[name]) for name in nodes},

@@ -29,6 +29,7 @@ ATTEMPTS = (
     leak_pods.MOUNT,
     leak_pods.PRIVILEGED,
 )
+_NO_DRIVER = "no container can get a GPU of this host: the driver is not loaded"
 _REFUSED = 125  # by the daemon
 # Words of a daemon or a toolkit that cannot start the container, whoever asks for it.
 _BROKEN = re.compile(
@@ -60,8 +61,11 @@ def script(image: str, cuda_image: str) -> str:
     return "\n".join(lines)
 
 
-def parse(output: str) -> dict[str, Result]:
-    """Return the results of the script; for attempts that it did not come to, why not."""
+def parse(output: str, *, is_loaded: bool = True) -> dict[str, Result]:
+    """Return the results of the script; for attempts that it did not come to, why not.
+
+    `is_loaded` tells whether the kernel has the driver.
+    """
     found = {}
     for part in f"\n{output}".split(f"\n{_BEGIN}")[1:]:
         attempt, _newline, text = part.partition("\n")
@@ -74,4 +78,5 @@ def parse(output: str) -> dict[str, Result]:
             found[attempt] = leak_pods.judge_output(text, attempt)
     why = " ".join(output.split()) if not found else "the script ended before this attempt"
     missing = Result(leak_pods.UNPROVEN, message=why)
-    return leak_pods.controlled({name: found.get(name, missing) for name in ATTEMPTS})
+    results = {name: found.get(name, missing) for name in ATTEMPTS}
+    return leak_pods.controlled(results, "" if is_loaded else _NO_DRIVER)

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import proof_pod
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import proof_pod, quantity
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import (
     describe,
     is_hopeless,
@@ -27,6 +28,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 VOLUME_MOUNT = "/var/run/nvidia-container-devices/all"
@@ -251,13 +254,28 @@ def judge_output(output: str, attempt: str, otherwise: str = "") -> Result:
     return Result(BY_DESIGN if attempt == PRIVILEGED else LEAKED, seen, total)
 
 
-def controlled(results: Mapping[str, Result]) -> dict[str, Result]:
+def offers_no_gpu(node: NodeStatus, resource: str) -> str:
+    """Tell why no pod of a node gets a GPU, whatever it asks for; empty if one can.
+
+    Pods that hold GPUs do not change what is allocatable. A node may have them by other names.
+    """
+    if node.allocatable or any(allocatable for _capacity, allocatable in node.resources.values()):
+        return ""
+    capacity = quantity.plain(node.capacity or Decimal(0))
+    return f"the node offers no GPU: its capacity of {resource} is {capacity}, its allocatable 0"
+
+
+def controlled(results: Mapping[str, Result], no_gpu: str = "") -> dict[str, Result]:
     """Return the results of a node; those that prove nothing without a control are unproven.
 
     A pod that is rejected shows a protection only if `plain` ran: what rejects that one rejects
-    everything, GPUs or not. And nobody sees a GPU that a privileged container does not see.
+    everything, GPUs or not. And nobody sees a GPU that a privileged container does not see, or that
+    the node does not offer: `no_gpu` is why. Its device files alone are no GPUs.
     """
     found = {**results}
+    if no_gpu:
+        nothing = Result(UNPROVEN, message=no_gpu)
+        found |= {name: nothing for name, one in found.items() if one.state in (NOTHING, BUSY)}
     plain, privileged = results.get(PLAIN), results.get(PRIVILEGED)
     if plain and plain.state not in (NOTHING, LEAKED):
         other = Result(UNPROVEN, message=plain.message)

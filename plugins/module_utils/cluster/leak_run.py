@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     causes,
     leak_pods,
+    node_status,
     smoke_cleanup,
     smoke_evidence,
 )
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Template
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
 
 _PARALLEL = 8  # concurrent requests to create pods
 _ROUND_S = 10  # how often pods that wait are checked for what only events report
@@ -209,7 +211,11 @@ def _refused(error: ApiRefused | ApiUnreachable, resource: str) -> Result:
     return Result(leak_pods.UNPROVEN, message=text)
 
 
-def nodes_of(client: Client, names: Sequence[str]) -> set[str]:
-    """Return which of these nodes the cluster has."""
-    found = client.snapshot("nodes", lambda node: section(node, "metadata").get("name"))
-    return {*names} & {*found}
+def nodes_of(client: Client, names: Sequence[str], resource: str) -> dict[str, NodeStatus]:
+    """Return those of these nodes that the cluster has, by name."""
+
+    def keep(node: dict[str, Any]) -> NodeStatus | None:
+        is_named = section(node, "metadata").get("name") in names
+        return node_status.parse_node(node, resource) if is_named else None
+
+    return client.snapshot("nodes", keep)

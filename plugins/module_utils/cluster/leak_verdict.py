@@ -30,6 +30,16 @@ _BY_VARIABLE = frozenset({*leak_pods.ATTEMPTS} - {leak_pods.PLAIN})
 _GUARD = "set `device_plugin_guard: enforce` and run `ansible-playbook metal.gpu.site`"
 # For Docker without Kubernetes.
 NO_DEFAULT = "set `nvidia_container_runtime_default: false` and run your playbook again"
+# What has to be done before the test can prove anything.
+NODE_FIRST = (
+    "run `ansible-playbook metal.gpu.site` first; `ansible-playbook metal.gpu.verify` says why a "
+    "node offers no GPU"
+)
+HOST_FIRST = "run `ansible-playbook metal.gpu.docker_hosts` first, which loads the driver"
+_CORRECT = (
+    "correct the reason; verify_leak_image and verify_smoke_image set the images, "
+    "verify_smoke_namespace the namespace"
+)
 _OTHER = "find out what gives GPUs to every container: a hook of the engine, or another default"
 
 
@@ -52,9 +62,13 @@ def summary(node: str, results: Mapping[str, Result]) -> str:
 
 
 def findings(
-    node: str, results: Mapping[str, Result], remedy: str = _GUARD
+    node: str, results: Mapping[str, Result], remedy: str = _GUARD, first: str = ""
 ) -> list[dict[str, str]]:
-    """Return what is wrong with a node. `remedy` is against what the variable gives."""
+    """Return what is wrong with a node.
+
+    `remedy` is against what the variable gives, `first` what the test needs before it can prove
+    anything.
+    """
     found = []
     leaked = {name: one for name, one in results.items() if one.state == leak_pods.LEAKED}
     if leaked:
@@ -68,7 +82,9 @@ def findings(
             missing.setdefault(one.message, []).append(name)
     if missing:
         texts = [f"{', '.join(names)}: {message}" for message, names in missing.items()]
-        found.append(finding("LEAK_UNPROVEN", node, evidence="; ".join(texts)))
+        found.append(
+            finding("LEAK_UNPROVEN", node, evidence="; ".join(texts), remedy=first or _CORRECT)
+        )
     return found
 
 

@@ -20,10 +20,21 @@ FOUND = "device /dev/nvidia0\ndevice /dev/nvidiactl\nmount /usr/lib/libcuda.so.5
 LEAKS = {"image_variable", "pod_variable"}
 
 
+def node(name, capacity, allocatable=None):
+    """Return a node; pods that hold its GPUs change neither amount."""
+
+    def texts(amounts):
+        return {name: str(amount) for name, amount in amounts.items()}
+
+    given = capacity if allocatable is None else allocatable
+    status = {"capacity": texts(capacity), "allocatable": texts(given)}
+    return {"metadata": {"name": name}, "status": status}
+
+
 @pytest.fixture
 def cluster(api):
     for name in ("gpu-1", "gpu-2"):
-        api.put("nodes", {"metadata": {"name": name}})
+        api.put("nodes", node(name, {GPU: 4}))
     return api
 
 
@@ -364,6 +375,44 @@ def test_where_a_privileged_container_sees_nothing_the_others_prove_nothing(clus
     (found,) = result["findings"]
     assert (found["code"], found["host"]) == ("LEAK_UNPROVEN", "gpu-1")
     assert "a privileged container sees no GPU either" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "allocatable", "words"),
+    [
+        pytest.param({}, {}, f"its capacity of {GPU} is 0, its allocatable 0", id="no plugin"),
+        pytest.param({GPU: 0}, {GPU: 0}, f"its capacity of {GPU} is 0", id="no plugin any more"),
+        pytest.param({GPU: 4}, {GPU: 0}, f"its capacity of {GPU} is 4", id="plugin just gone"),
+    ],
+)
+def test_a_node_that_offers_no_gpu_proves_nothing(cluster, leak, capacity, allocatable, words):
+    """Device files outlive the driver, so a privileged container sees them."""
+    cluster.put("nodes", node("gpu-1", capacity, allocatable))
+    behave(cluster, statuses={"second_container": FULL}.items())
+    result = leak("gpu-1", "gpu-2", attempts=["image_variable", "second_container"], fails=True)
+    expected = dict.fromkeys(("image_variable", "plain", "second_container"), "unproven")
+    assert states(result) == {**expected, "privileged": "by_design"}
+    rows = result["nodes"]
+    assert (rows["gpu-1"]["state"], rows["gpu-2"]["state"]) == ("unproven", "busy")
+    (found,) = result["findings"]
+    assert (found["code"], found["host"]) == ("LEAK_UNPROVEN", "gpu-1")
+    assert f"the node offers no GPU: {words}" in found["message"]
+    assert found["remedy"].startswith("run `ansible-playbook metal.gpu.site` first")
+
+
+def test_a_leak_is_one_on_a_node_that_offers_no_gpu_too(cluster, leak):
+    cluster.put("nodes", node("gpu-1", {GPU: 0}))
+    behave(cluster, lambda node, attempt: attempt in {"privileged", *LEAKS})
+    result = leak("gpu-1", fails=True)
+    assert result["nodes"]["gpu-1"]["state"] == "leaked"
+    assert [one["code"] for one in result["findings"]] == ["GPU_LEAKED", "LEAK_UNPROVEN"]
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/mig-1g.10gb", f"{GPU}.shared"])
+def test_a_node_whose_gpus_have_other_names_offers_some(cluster, leak, resource):
+    cluster.put("nodes", node("gpu-1", {GPU: 0, resource: 4}))
+    behave(cluster)
+    assert leak("gpu-1", attempts=["image_variable"])["nodes"]["gpu-1"]["state"] == "ok"
 
 
 def test_an_image_that_does_not_set_the_variable_asks_for_nothing(cluster, leak):

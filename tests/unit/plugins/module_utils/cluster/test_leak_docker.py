@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.filter.core import leaks_of_docker
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import leak_docker, leak_verdict
 
 PLAIN, CUDA = "busybox:1", "cuda:13"
@@ -113,6 +114,16 @@ def test_where_a_privileged_container_sees_nothing_the_others_prove_nothing(run)
     results = leak_docker.parse(run().replace("device /dev/nvidia0\nseen 1", "seen 0"))
     assert results["plain"].state == results["image_variable"].state == "unproven"
     assert "is the driver loaded" in results["plain"].message
+
+
+def test_without_the_driver_nothing_is_proven(run) -> None:
+    """Device files outlive the driver, so a privileged container sees them."""
+    found = leaks_of_docker(run(), "gpu-1", None)
+    (unproven,) = found["findings"]
+    assert unproven["code"] == "LEAK_UNPROVEN"
+    assert "image_variable, pod_variable, plain: no container can get a GPU" in unproven["message"]
+    assert "metal.gpu.docker_hosts" in unproven["remedy"]
+    assert leaks_of_docker(run(), "gpu-1", "580.178.04")["findings"] == []
 
 
 def test_image_without_the_variable_asks_for_nothing(run) -> None:
