@@ -66,10 +66,12 @@ Remedy: remove it from the inventory, and run `ansible-playbook -e {name}=VALUE`
 VARIABLE_UNKNOWN (notice): {name} is set for {hosts}, but this collection has no such variable{hint}
 Remedy: correct the name; if another tool uses this variable, ignore this notice
 
-SMOKE_IMAGE_UNUSED (notice): verify_smoke_image is set for {hosts}, but no pod runs it: with the
-  verify_level {level}, pods run verify_compute_image, which is not set, so one of NVIDIA's images
+SMOKE_IMAGE_UNUSED (notice): verify_smoke_image is set for {hosts}, but only metal.gpu.leak_test
+  runs it: with the verify_level {level}, the pods of the proof run verify_compute_image, which is
+  not set, so one of NVIDIA's images
 Remedy: set verify_compute_image to an image with vectorAdd that the nodes can pull; or set
-  `verify_level: list`, which proves less; or remove verify_smoke_image
+  `verify_level: list`, which proves less; if verify_smoke_image is only for metal.gpu.leak_test,
+  ignore this notice
 
 # --- the node as a machine ------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ def test_a_pod_is_at_its_gpu(prepared: Any, command: Any) -> None:
             "containers": [
                 {
                     "name": "train",
-                    "image": prepared.group["vars"]["verify_smoke_image"],
+                    "image": prepared.facts["images"]["cuda"],
                     "command": ["sleep", "1000"],
                     "resources": {"limits": {"nvidia.com/gpu": 1}},
                 }
