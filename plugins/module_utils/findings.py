@@ -462,8 +462,8 @@ Remedy: configure the kubelet for one of them, or remove the node from the group
 
 ENGINE_MISMATCH (refusal): the run asks for the engine {desired}, but the kubelet is configured for
   {found}
-Remedy: set `metal_gpu_engine: auto`, which follows the kubelet, or configure the kubelet for
-  {desired}
+Remedy: {instead}set `metal_gpu_engine: auto`, which follows the kubelet, or configure the kubelet
+  for {desired}
 
 CONTAINERD_CONFIG_INVALID (refusal): containerd's configuration is not valid: {error}
 Remedy: correct the file, and check it with `containerd config dump`; the role did not change it

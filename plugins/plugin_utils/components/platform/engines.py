@@ -20,6 +20,12 @@ CRIO: Final = "crio"
 # Engines by a part of the name of the kubelet's socket.
 _SOCKETS = {"cri-dockerd": DOCKER, "containerd": CONTAINERD, "crio": CRIO}
 
+# Of a remedy, where a playbook may have asked for the engine and no variable changes that.
+_INSTEAD = (
+    "use metal.gpu.site for a node of a cluster, because metal.gpu.docker_hosts always asks for "
+    "docker; with metal.gpu.site, "
+)
+
 
 def choose(node: Node, desired: Engine) -> str | None:
     """Return the engine for this node; None if its kubelet is configured for another one.
@@ -75,4 +81,5 @@ def refuse(plan: Plan[NoData], node: Node, desired: Engine) -> None:
     if choose(node, AUTO) is None:
         plan.refuse("ENGINE_UNSUPPORTED", found=endpoint)
     elif choose(node, desired) is None:
-        plan.refuse("ENGINE_MISMATCH", desired=desired, found=endpoint)
+        instead = _INSTEAD if desired == DOCKER else ""
+        plan.refuse("ENGINE_MISMATCH", desired=desired, found=endpoint, instead=instead)

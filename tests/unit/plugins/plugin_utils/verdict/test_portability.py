@@ -97,6 +97,19 @@ def test_the_same_image_computes_on_two_unlike_hosts() -> None:
     assert lines[2][-6:] == ["580.178.04", "13.0", "26.1.5", DIGEST[:19], "2/2", "ok"]
 
 
+def test_example_of_the_documents_is_what_the_host_would_have() -> None:
+    """With the capabilities of the inventory there, and a driver that is too old for the image."""
+    text = (RECORDED.parents[1] / "docs" / "docker-hosts.md").read_text()
+    inventory = text.partition("```yaml\n")[2].partition("```")[0]
+    values = yaml.safe_load(inventory)["gpu_nodes"]["vars"]
+    wanted = WANTED._replace(capabilities=values["verify_docker_capabilities"])
+    first = pulled(OLD, capability="6.0", NVIDIA_REQUIRE_CUDA="cuda>=13.1")
+    codes = verdicts(host("rented-1", OLD, first), wanted=wanted)["rented-1"]
+    (row,) = (line for line in text.splitlines() if line.startswith("rented-1 "))
+    assert "Tesla P100" in row
+    assert row.split()[-len(codes) - 1 :] == ["-", *codes]
+
+
 @pytest.mark.parametrize(
     ("first", "wanted", "code", "words"),
     [

@@ -51,6 +51,21 @@ def test_engine_of_a_node(
     assert [refusal["code"] for refusal in made.refusals] == ([code] if code else [])
 
 
+@pytest.mark.parametrize(
+    ("desired", "found", "begin"),
+    [
+        ("docker", CONTAINERD, "use metal.gpu.site for a node of a cluster, because metal.gpu.doc"),
+        ("containerd", CRI_DOCKERD, "set `metal_gpu_engine: auto`, which follows the kubelet, or "),
+    ],
+)
+def test_a_playbook_that_always_uses_docker_is_the_wrong_one(
+    desired: str, found: str, begin: str
+) -> None:
+    made = Plan("gpu-1", {})
+    engines.refuse(made, node(found), desired)
+    assert made.refusals[0]["remedy"].startswith(begin)
+
+
 def test_mismatch_names_both() -> None:
     made = Plan("gpu-1", {})
     engines.refuse(made, node(CRI_DOCKERD), "containerd")
