@@ -120,6 +120,7 @@ _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "judge_fabric": judge_fabric,
     "keeping": labels.keeping,
     "leak_script": leak_docker.script,
+    "leak_tally": leak_verdict.tally,
     "leaks_of_docker": leaks_of_docker,
     "labelling": labels.labelling,
     "missing": rollout.missing,

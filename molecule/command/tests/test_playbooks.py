@@ -154,9 +154,12 @@ def test_leak_test_tries_every_node(
     assert done.code == 0, done
     assert done.states == dict.fromkeys(laboratory.addresses, "ok")
     found: dict[str, dict[str, str]] = {}
-    for line in Path(json.loads(done.out)["log"]).read_text().splitlines():
+    log = Path(json.loads(done.out)["log"]).read_text()
+    for line in log.splitlines():
         found |= leaks.parse(line)
     assert {*found} == {*laboratory.addresses}
+    nodes = len(laboratory.addresses)
+    assert f"{nodes} of {nodes} tested nodes gave no pod a GPU" in log
     for attempts in found.values():
         assert attempts["privileged"] == "by design"
         assert {*attempts.values()} <= {"nothing", "refused", "by design"}

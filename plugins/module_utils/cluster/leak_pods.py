@@ -69,6 +69,7 @@ LEAKED = "leaked"
 NOTHING, REFUSED, BY_DESIGN = "nothing", "refused", "by_design"
 BUSY, UNPROVEN = "busy", "unproven"
 PLANNED = "planned"
+OK = "ok"  # of a node
 
 LOOK, OTHER = "look", "other"  # the container under test, and what the pod has besides
 _BLIND = "a privileged container sees no GPU either: is the driver loaded?"
@@ -289,4 +290,4 @@ def controlled(results: Mapping[str, Result], no_gpu: str = "") -> dict[str, Res
 def state_of(results: Mapping[str, Result]) -> str:
     """Return the state of a node: leaked, unproven, busy, planned or ok."""
     states = {result.state for result in results.values()}
-    return next((state for state in (LEAKED, UNPROVEN, BUSY, PLANNED) if state in states), "ok")
+    return next((state for state in (LEAKED, UNPROVEN, BUSY, PLANNED) if state in states), OK)

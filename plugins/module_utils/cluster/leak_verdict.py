@@ -61,6 +61,16 @@ def summary(node: str, results: Mapping[str, Result]) -> str:
     return f"{node}: {'; '.join(parts)}"
 
 
+def tally(nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the last line of a test, about its rows; none where nothing was tried."""
+    states = [row["state"] for row in nodes.values()]
+    if not states or leak_pods.PLANNED in states:
+        return []
+    ok, busy = states.count(leak_pods.OK), states.count(leak_pods.BUSY)
+    text = f"{ok} of {len(states)} tested nodes gave no pod a GPU that it did not request"
+    return [f"{text}, {busy} busy" if busy else text]
+
+
 def findings(
     node: str, results: Mapping[str, Result], remedy: str = _GUARD, first: str = ""
 ) -> list[dict[str, str]]:

@@ -8,7 +8,11 @@ import subprocess
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import leak_pods, leak_run
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    leak_pods,
+    leak_run,
+    leak_verdict,
+)
 from ansible_collections.metal.gpu.plugins.modules import gpu_leak_test
 from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
 
@@ -398,6 +402,24 @@ def test_a_node_that_offers_no_gpu_proves_nothing(cluster, leak, capacity, alloc
     assert (found["code"], found["host"]) == ("LEAK_UNPROVEN", "gpu-1")
     assert f"the node offers no GPU: {words}" in found["message"]
     assert found["remedy"].startswith("run `ansible-playbook metal.gpu.site` first")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (["ok", "ok"], ["2 of 2 tested nodes gave no pod a GPU that it did not request"]),
+        (
+            ["ok", "leaked", "unproven", "busy"],
+            ["1 of 4 tested nodes gave no pod a GPU that it did not request, 1 busy"],
+        ),
+        (["planned"], []),
+        ([], []),
+    ],
+    ids=["all", "some", "check mode", "no answer"],
+)
+def test_last_line_counts_the_nodes_that_passed(found, expected):
+    rows = {f"gpu-{number}": {"state": state} for number, state in enumerate(found)}
+    assert leak_verdict.tally(rows) == expected
 
 
 def test_a_leak_is_one_on_a_node_that_offers_no_gpu_too(cluster, leak):
