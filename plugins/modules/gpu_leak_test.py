@@ -260,7 +260,6 @@ def run(
     )
     results: dict[str, dict[str, Result]] = {name: {} for name in nodes}
     there = leak_run.nodes_of(client, nodes, template.resource)
-    no_gpu = {name: leak_pods.offers_no_gpu(one, template.resource) for name, one in there.items()}
     known = [name for name in nodes if name in there]
     for name in nodes:
         if name not in there:
@@ -279,7 +278,10 @@ def run(
             left |= kept
             for one in tries:
                 results[one.node][one.attempt] = found[one]
+        # Meanwhile, a device plugin that had just started has offered its GPUs.
+        there = leak_run.nodes_of(client, nodes, template.resource)
 
+    no_gpu = {name: leak_pods.offers_no_gpu(one, template.resource) for name, one in there.items()}
     findings: list[dict[str, str]] = []
     for name in nodes:
         why = no_gpu.get(name, "")
