@@ -381,6 +381,19 @@ def test_where_a_privileged_container_sees_nothing_the_others_prove_nothing(clus
     assert "a privileged container sees no GPU either" in found["message"]
 
 
+def test_a_node_that_offers_gpus_only_meanwhile_is_proven(cluster, leak):
+    """The device plugin starts again with its engine, and that takes a moment."""
+    cluster.put("nodes", node("gpu-1", {}, {}))
+
+    def sees(_node: str, attempt: str) -> bool:
+        cluster.put("nodes", node("gpu-1", {GPU: 4}, {GPU: 4}))
+        return attempt == "privileged"
+
+    behave(cluster, sees)
+    result = leak("gpu-1", attempts=["image_variable"])
+    assert result["nodes"]["gpu-1"]["state"] == "ok"
+
+
 @pytest.mark.parametrize(
     ("capacity", "allocatable", "words"),
     [
