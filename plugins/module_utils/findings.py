@@ -1088,7 +1088,7 @@ Remedy: delete these pods, or their DaemonSet, yourself
 # --- verdict --------------------------------------------------------------------------------------
 
 NVML_UNAVAILABLE (failure): the driver does not answer: {error}
-Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node
+Remedy: {remedy}
 
 NVML_COUNT_DIFFERS (failure): the PCI bus has {pci} GPUs, but the driver shows {nvml}; missing:
   {addresses}{log}

@@ -39,7 +39,9 @@ def judge_hardware(host: str, node: Node, declared: int | None) -> Iterator[dict
         )
     if not devices:
         if slots:
-            yield finding("NVML_UNAVAILABLE", host, error=_why_unavailable(node))
+            yield finding(
+                "NVML_UNAVAILABLE", host, error=_why_unavailable(node), remedy=_remedy(node, host)
+            )
         return
     lost = _lost(node)
     if lost:
@@ -120,6 +122,17 @@ def _why_unavailable(node: Node) -> str:
     paths = [file["path"] for file in (*node["device_files"], *node["device_obstacles"])]
     is_gone = "nvidia" in node["kernel"]["modules"] and CONTROL not in paths
     return _with_exit_code(failure) + (f"; {CONTROL} does not exist" if is_gone else "")
+
+
+def _remedy(node: Node, host: str) -> str:
+    failure = node["nvml"]["failure"]
+    if failure is None or failure["code"] != "not_installed":
+        return "run `nvidia-smi` and `dmesg | grep -i nvrm` on the node"
+    return (
+        f"run `ansible-playbook metal.gpu.site --limit {host}`, or `metal.gpu.docker_hosts` for a "
+        "Docker host: the playbook installs the driver; with `nvidia_driver_source: present`, "
+        "install the driver and nvidia-smi yourself"
+    )
 
 
 def _with_exit_code(failure: Failure) -> str:

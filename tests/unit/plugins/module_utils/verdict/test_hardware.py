@@ -45,6 +45,29 @@ def node(*devices: dict[str, Any], failure: Any = None, slots: list[str] = SLOTS
     }
 
 
+@pytest.mark.parametrize(
+    ("failure", "words", "not_words"),
+    [
+        (
+            {"code": "not_installed", "exit_code": None, "message": "nvidia-smi is not installed"},
+            "run `ansible-playbook metal.gpu.site --limit gpu-1`, or `metal.gpu.docker_hosts`",
+            "run `nvidia-smi`",
+        ),
+        (
+            {"code": "driver_not_loaded", "exit_code": 9, "message": "no driver"},
+            "run `nvidia-smi` and `dmesg | grep -i nvrm` on the node",
+            "ansible-playbook",
+        ),
+    ],
+)
+def test_remedy_asks_only_a_program_that_is_there(
+    failure: dict[str, Any], words: str, not_words: str
+) -> None:
+    (found,) = judge_hardware("gpu-1", node(failure=failure), None)
+    assert found["remedy"].startswith(words)
+    assert not_words not in found["remedy"]
+
+
 def failed(code: str, exit_code: int | None, message: str) -> dict[str, Any]:
     return {"code": code, "exit_code": exit_code, "message": message}
 
