@@ -85,7 +85,13 @@ class ActionModule(ActionBase):
                 )
             else:
                 verdicts = [
-                    fleet.judge(host, answers, again.get(host.name), drift=options["drift"])
+                    fleet.judge(
+                        host,
+                        answers,
+                        again.get(host.name),
+                        drift=options["drift"],
+                        check_mode=self._task.check_mode,
+                    )
                     for host in hosts
                     if query == "verdicts" or fleet.is_left_out(host)
                 ]
@@ -97,9 +103,7 @@ class ActionModule(ActionBase):
             result |= {
                 "report": "" if self._task.check_mode else path,
                 "verdicts": {verdict["host"]: verdict for verdict in verdicts},
-                "failures": fleet.failures(
-                    verdicts, answers.unanswered, check_mode=self._task.check_mode
-                ),
+                "failures": fleet.failures(verdicts, answers.unanswered),
                 **_end(
                     fleet.outcome(verdicts, answers.unanswered),
                     [*(one for verdict in verdicts for one in verdict["findings"]), *problems],
@@ -184,6 +188,7 @@ def _hosts(
             known,
             dropped=bool(work) and name not in prepared and not known,
             work=work,
+            is_plugin_pending=bool(run.get("is_plugin_pending")),
         )
 
 

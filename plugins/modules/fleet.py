@@ -163,7 +163,8 @@ hosts:
 verdicts:
   description: >-
     The verdict on each host, with C(layers), C(findings) and C(ok). A host can be C(ok) and
-    C(busy), if pods hold all GPUs, so that none is proven. C(level) is how far pods proved GPUs.
+    C(busy), if pods hold all GPUs, so that none is proven. In check mode, it is C(planned) if it
+    lacks only what a real run is about to set up. C(level) is how far pods proved GPUs.
     C(gpus) has each GPU with its C(address) and C(uuid), the first layer that lacks it
     (C(lost_at)), whether a program in a pod C(computed) on it, and the pod that keeps it C(busy).
     C(seen) has the GPUs of each layer, and C(lost) the lines about lost GPUs. With
@@ -227,8 +228,9 @@ table:
   returned: with O(query=admission), O(query=verdicts), O(query=left_out) and O(query=containers)
 outcome:
   description:
-    - V(ok) or V(unhealthy). V(cluster_down) if the API server gave no usable answer. V(refused) if
-      the run does not start.
+    - V(ok) or V(unhealthy). V(planned) in check mode, if only a real run can prove some hosts, and
+      no host fails. V(cluster_down) if the API server gave no usable answer. V(refused) if the run
+      does not start.
     - It is also the custom statistic C(metal_gpu_outcome) of the run.
   type: str
   returned: >-

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
-from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import (
     question,
@@ -31,16 +31,18 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
     runtime,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import strategy
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import rehearsal
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     BUSY,
     OK,
+    PLANNED,
     stopped,
     word,
 )
 
 Finding = Mapping[str, str]
 
-# Outcomes of a run, besides `ok` and `unhealthy`.
+# Outcomes of a run, besides `ok`, `unhealthy` and, in check mode, `planned`.
 CLUSTER_DOWN = "cluster_down"
 REFUSED = "refused"
 
@@ -53,6 +55,7 @@ class Host(NamedTuple):
     findings: Sequence[Finding]  # why the run left the host out
     dropped: bool = False  # it had work, and neither was prepared nor stopped
     work: Collection[str] = ()  # roles that had steps when the run started
+    is_plugin_pending: bool = False  # in check mode: the real run changes the device plugin
 
     @property
     def declared(self) -> Any:
@@ -147,9 +150,17 @@ def _has_reason(host: Host) -> bool:
 
 
 def judge(
-    host: Host, answers: Answers, again: Mapping[str, Any] | None, *, drift: bool
+    host: Host,
+    answers: Answers,
+    again: Mapping[str, Any] | None,
+    *,
+    drift: bool,
+    check_mode: bool = False,
 ) -> dict[str, Any]:
-    """Return the verdict on a host. `again` is the second result of metal.gpu.plan, if any."""
+    """Return the verdict on a host. `again` is the second result of metal.gpu.plan, if any.
+
+    In check mode, a host can be `planned`: only a real run can tell what it comes to.
+    """
     node = host.planned.get("node")
     known = [*host.findings]
     if node is None and not known:
@@ -167,7 +178,7 @@ def judge(
         plans["no plan"] = {"steps": [], "refusals": failed, "notices": []}
     name = "" if node is None else node["kubelet"]["node_name"]
     count, wrong = variables.gpu_count(host.name, host.declared)
-    verdict = reconcile(
+    judged = reconcile(
         host.name,
         node,
         count,
@@ -178,15 +189,36 @@ def judge(
         asked=answers.asked,
         plans={} if known else plans,
     )
-    new = [one for one in wrong if one not in verdict["findings"]]
-    return {
-        **verdict,
-        "findings": new + verdict["findings"],
-        "ok": verdict["ok"] and not new,
+    new = [one for one in wrong if one not in judged["findings"]]
+    verdict: dict[str, Any] = {
+        **judged,
+        "findings": new + judged["findings"],
+        "ok": judged["ok"] and not new,
+        "planned": False,
         "left_out": bool(known),
         "changed": _has_changed(host),
         "would_change": bool(host.work),
     }
+    if not check_mode or known:
+        return verdict
+    work = {*host.work, *(role for role, plan in planned.items() if plan["steps"])}
+    expected = verdict["layers"]["pci"] if count is None else count
+    waiting = rehearsal.waiting(
+        verdict["findings"],
+        node,
+        work,
+        answers.capacity.get(name),
+        expected,
+        is_plugin_pending=host.is_plugin_pending,
+    )
+    return _rehearsed(verdict, waiting) if waiting else verdict
+
+
+def _rehearsed(verdict: dict[str, Any], waiting: Sequence[Finding]) -> dict[str, Any]:
+    """Return the verdict without what waits for the real run. Drift is what that run mends."""
+    stays = [one for one in verdict["findings"] if one not in waiting]
+    drift = [one for one in waiting if one["code"] == rehearsal.DRIFT]
+    return {**verdict, "findings": stays + drift, "lost": [], "planned": is_sound(stays)}
 
 
 def _unobserved(host: Host, again: Mapping[str, Any] | None) -> Sequence[Finding]:
@@ -237,10 +269,16 @@ def summary(
     gpus = sum(verdict["layers"]["nvml"] or 0 for verdict in verdicts)
     changed = sum(verdict["would_change" if check_mode else "changed"] for verdict in verdicts)
     done = "would change" if check_mode else "changed"
-    parts = [f"{words[OK]} of {len(verdicts)} nodes ok"]
+    if words[PLANNED]:
+        parts = [f"{words[PLANNED]} of {len(verdicts)} nodes planned"]
+        parts += [f"{words[OK]} ok"] if words[OK] else []
+    else:
+        parts = [f"{words[OK]} of {len(verdicts)} nodes ok"]
     parts += [f"{words[BUSY]} busy"] if words[BUSY] else []
-    parts += [f"{gpus} GPUs", f"{changed} {done}"]
+    parts += [f"{gpus} GPUs"] if gpus or not words[PLANNED] else []
+    parts += [f"{changed} {done}"]
     parts += [f"{refused} refused"] if refused else []
+    parts += ["only a real run proves GPUs"] if words[PLANNED] else []
     # The table looks the same if the pods only ran nvidia-smi.
     parts += ["level list"] if any(one.get("level") == LIST for one in verdicts) else []
     return ", ".join([*parts, f"{seconds:.0f} s"])
@@ -250,7 +288,10 @@ def outcome(verdicts: Iterable[Mapping[str, Any]], unanswered: Sequence[Finding]
     """Return what a run that has started comes to."""
     if unanswered:
         return CLUSTER_DOWN
-    return "ok" if all(verdict["ok"] for verdict in verdicts) else "unhealthy"
+    of_nodes = [*verdicts]
+    if any(map(fails, of_nodes)):
+        return "unhealthy"
+    return OK if all(verdict["ok"] for verdict in of_nodes) else PLANNED
 
 
 def statistic(outcome: str) -> dict[str, Any]:
@@ -259,17 +300,16 @@ def statistic(outcome: str) -> dict[str, Any]:
 
 
 def failures(
-    verdicts: Iterable[Mapping[str, Any]], unanswered: Sequence[Finding], *, check_mode: bool
+    verdicts: Iterable[Mapping[str, Any]], unanswered: Sequence[Finding]
 ) -> dict[str, str]:
     """Return the codes for each host that fails for more than what every host has."""
     return {
         verdict["host"]: ", ".join(one["code"] for one in verdict["findings"])
         for verdict in verdicts
-        if fails(verdict, check_mode=check_mode)
-        and any(one not in unanswered for one in verdict["findings"])
+        if fails(verdict) and any(one not in unanswered for one in verdict["findings"])
     }
 
 
-def fails(verdict: Mapping[str, Any], *, check_mode: bool) -> bool:
-    """Tell whether the host fails. In check mode, a run may be about to mend a difference."""
-    return not verdict["ok"] and (verdict["left_out"] or not check_mode)
+def fails(verdict: Mapping[str, Any]) -> bool:
+    """Tell whether the host fails. What a run in check mode is about to mend does not count."""
+    return not verdict["ok"] and not verdict.get("planned")

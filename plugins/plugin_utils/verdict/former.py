@@ -114,7 +114,8 @@ def _with_news(
         evidence = {"uuids": ", ".join(twice), "others": some([*others])}
         news.append(finding("GPU_UUID_TWICE", host, **evidence))
     findings = [*verdict["findings"], *news]
-    return {**verdict, "findings": findings, "ok": verdict["ok"] and is_sound(news)}
+    states = {key: verdict[key] and is_sound(news) for key in ("ok", "planned") if key in verdict}
+    return {**verdict, "findings": findings, **states}
 
 
 def _losses(verdict: Verdict, before: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

@@ -108,7 +108,7 @@ def judge(
     known = _decide(hosts, wanted, found)
     verdicts = []
     for one in hosts:
-        base = fleet.judge(one.host, _SILENT, None, drift=drift)
+        base = fleet.judge(one.host, _SILENT, None, drift=drift, check_mode=check_mode)
         node = cast(Node | None, one.host.planned.get("node"))
         proof = None
         if one.ran is not None:
@@ -129,12 +129,13 @@ def judge(
             own.append(finding("CONTAINER_FAILED", one.host.name, image=wanted.image, error=error))
         # A host that the run left out has its reasons, and no other.
         exports = [] if base["left_out"] else judge_exports(one.exports, one.host.name)
-        findings = [*base["findings"], *exports, *own]
+        more = [*exports, *own]
         verdicts.append(
             {
                 **base,
-                "findings": findings,
-                "ok": is_sound(findings),
+                "findings": [*base["findings"], *more],
+                "ok": base["ok"] and is_sound(more),
+                "planned": base["planned"] and is_sound(more),
                 "busy": is_busy,
                 "container": _row(node, pulled, proof),
             }

@@ -35,7 +35,7 @@ HEADINGS = (
     *("node", "GPU", "driver", "declared", "PCI", "NVML", "capacity", "allocatable", "smoke"),
     "verdict",
 )
-OK, BUSY = "ok", "busy"
+OK, BUSY, PLANNED = "ok", "busy", "planned"
 _TEXTS = (0, 1, 2, len(HEADINGS) - 1)  # columns; the others are numbers
 
 
@@ -201,7 +201,12 @@ def _cell(value: Any) -> str:
 
 
 def word(verdict: Mapping[str, Any]) -> str:
-    """Return the verdict as the table has it: `ok`, `busy`, or the codes of the findings."""
+    """Return the verdict as the table has it: `ok`, `busy`, or the codes of the findings.
+
+    In check mode, also `planned`.
+    """
     if verdict["ok"]:
         return BUSY if verdict.get("busy") else OK
+    if verdict.get("planned"):
+        return PLANNED
     return " ".join(dict.fromkeys(found["code"] for found in verdict["findings"])) or "-"

@@ -194,7 +194,11 @@ class Progress:
         }
         self.refused.update(refused)
         if self._current:  # nodes that fail need not have a task that fails
-            bad = [name for name, one in verdicts.items() if not one.get("ok")]
+            bad = [
+                name
+                for name, one in verdicts.items()
+                if not one.get("ok") and not one.get("planned")
+            ]
             failed = dict.fromkeys([*bad, *(one for one in refused if one not in SUBJECTS)])
             self._current.failed |= failed
             self._current.nodes |= failed

@@ -38,9 +38,11 @@ def as_document(
 
 
 def word(verdict: Values) -> str:
-    """Return the verdict as the table of the playbook has it: `ok`, `busy`, or the codes."""
+    """Return the verdict as the table of the playbook has it: `ok`, `planned`, or the codes."""
     if verdict.get("ok"):
         return "busy" if verdict.get("busy") else "ok"
+    if verdict.get("planned"):
+        return "planned"
     codes = (str(found.get("code")) for found in findings_in(verdict.get("findings")))
     return " ".join(dict.fromkeys(codes)) or "-"
 
@@ -93,7 +95,9 @@ def _host(progress: Progress, name: str, rc: int, reported: Sequence[Values]) ->
     state = "ok" if has_ended or verdict is not None else "unknown"
     if name in progress.unreachable:
         state = "unreachable"
-    elif name in progress.failures or any(one.get("severity") != NOTICE for one in found):
+    elif name in progress.failures or (
+        not (verdict or {}).get("planned") and any(one.get("severity") != NOTICE for one in found)
+    ):
         state = "failed"
     return {
         "host": name,

@@ -27,6 +27,9 @@ PLAN = "plan"
 
 _SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": True}
 _PLAN = "Show what `metal-gpu site` would change, file by file. Changes nothing."
+_PLANNED = """
+A node that lacks only what `metal-gpu site` sets up has the verdict planned, and does not fail.
+"""
 _END = """
 The exit code is that of ansible-playbook: 0 if every node is well, 2 if a node fails or cannot be
 reached at the start, 2 or 4 if a connection breaks later, 1 if no host matches. It is 130
@@ -97,7 +100,7 @@ def register(app: typer.Typer) -> None:
         described = files.describe(text)
         _add(app, name, name, _short(described.text), _help(described), text)
         if name == "site":
-            _add(app, PLAN, name, _PLAN, f"{_PLAN}\n{_END}", text)
+            _add(app, PLAN, name, _PLAN, f"{_PLAN}\n{_PLANNED}{_END}", text)
 
 
 def _short(text: str) -> str:

@@ -538,6 +538,22 @@ def test_the_end_has_outcome_and_verdicts(a_run):
     assert a_run.lines("Proof of the GPUs")[0].startswith("✘ Proof of the GPUs")
 
 
+def test_a_node_that_a_rehearsal_would_change_has_not_failed(a_run):
+    a_run.play("Prove")
+    a_run.task("verify", "Judge", "gpu-1")
+    drift = {"code": "DRIFTED", "severity": "failure", "message": "m", "remedy": "r"}
+    verdict = {"ok": False, "planned": True, "findings": [{**drift, "reference": "x"}]}
+    a_run.end("ok", "gpu-1", task_action="metal.gpu.fleet", res={"verdicts": {"gpu-1": verdict}})
+    a_run.feed(
+        "playbook_on_stats",
+        processed={"gpu-1": 1},
+        artifact_data={"metal_gpu_outcome": "planned"},
+    )
+    (host,) = document_of(a_run.progress)["hosts"]
+    assert (host["state"], host["verdict"]) == ("ok", "planned")
+    assert a_run.lines("Proof of the GPUs")[0].startswith("✔ Proof of the GPUs")
+
+
 def test_a_refused_run_has_the_findings_of_its_hosts(a_run):
     a_run.task("nvidia_driver", "Admit", "gpu-1")
     found = {"code": "SUDO_REFUSED", "severity": "refusal"}
@@ -548,7 +564,12 @@ def test_a_refused_run_has_the_findings_of_its_hosts(a_run):
 
 @pytest.mark.parametrize(
     ("verdict", "word"),
-    [({"ok": True}, "ok"), ({"ok": True, "busy": True}, "busy"), ({"ok": False}, "-")],
+    [
+        ({"ok": True}, "ok"),
+        ({"ok": True, "busy": True}, "busy"),
+        ({"ok": False}, "-"),
+        ({"ok": False, "planned": True}, "planned"),
+    ],
 )
 def test_words_of_verdicts(verdict, word):
     assert result.word(verdict) == word

@@ -286,6 +286,34 @@ def give_work(host: dict[str, Any]) -> None:
     host["metal_gpu"]["node"]["driver"]["persistenced"].update(active=False, enabled=False)
 
 
+def test_rehearsal_of_bare_nodes_is_no_failure(tmp_path, fleet):
+    """What the real run sets up is no finding. A GPU that the bus lacks is one."""
+    put_plugin(fleet.server)
+    hosts = fleet.inventory(2, device_plugin_foreign="adopt")
+    failure = {"code": "not_installed", "exit_code": None, "message": "nvidia-smi is not installed"}
+    for host in hosts["gpu_nodes"]["hosts"].values():
+        give_work(host)
+        node = host["metal_gpu"]["node"]
+        node["nvml"].update(devices=[], failure=failure)
+        node["kernel"]["modules"] = []
+    # No role runs, because of the tags.
+    options = ("--check", "--tags=always,verify")
+    found = run(tmp_path, "metal.gpu.site", hosts, *options, **QUIET)
+    assert found.code == 0, found.output
+    assert "NVML_UNAVAILABLE" not in found.output
+    assert len(re.findall(r"^gpu-[01] .* planned$", found.output, re.MULTILINE)) == 2
+    assert "2 of 2 nodes planned, 2 would change, only a real run proves GPUs, " in found.output
+    assert "metal_gpu_outcome: planned" in found.output
+
+    hosts["gpu_nodes"]["hosts"]["gpu-1"]["gpu_count"] = 3
+    skip = "-emetal_gpu_skip_refused=true"
+    found = run(tmp_path, "metal.gpu.site", hosts, *options, skip, **QUIET)
+    assert found.code != 0
+    assert re.search(r"^gpu-0 .* planned$", found.output, re.MULTILINE), found.output
+    assert re.search(r"^gpu-1 .* GPU_COUNT_DIFFERS\b", found.output, re.MULTILINE), found.output
+    assert "metal_gpu_outcome: unhealthy" in found.output
+
+
 def importing(playbook: str, hosts: str) -> dict[str, Any]:
     return {
         "ansible.builtin.import_playbook": f"metal.gpu.{playbook}",

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import table
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, former
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import table, word
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     CRIO,
     plan,
@@ -50,7 +50,7 @@ def test_host_that_was_proved_is_not_observed_again() -> None:
     assert not fleet.is_doubtful(host(planned()), NOTHING)
     verdict = fleet.judge(host(planned()), NOTHING, None, drift=True)
     assert codes(verdict) == []
-    assert not fleet.fails(verdict, check_mode=False)
+    assert not fleet.fails(verdict)
 
 
 def test_work_is_what_any_plan_has() -> None:
@@ -143,13 +143,17 @@ def test_node_that_was_left_out_keeps_its_reason() -> None:
     assert not fleet.is_doubtful(one, NOTHING)
     verdict = fleet.judge(one, NOTHING, None, drift=True)
     assert codes(verdict) == ["REBOOT_NEEDED"]
-    assert fleet.fails(verdict, check_mode=True)  # whatever the mode
+    assert fleet.fails(verdict)
+    rehearsed = fleet.judge(one, NOTHING, None, drift=True, check_mode=True)
+    assert fleet.fails(rehearsed)  # whatever the mode
 
 
 def test_difference_fails_no_check_mode() -> None:
-    verdict = fleet.judge(host(planned(plans={"x": DRIFT})), NOTHING, None, drift=True)
-    assert fleet.fails(verdict, check_mode=False)
-    assert not fleet.fails(verdict, check_mode=True)
+    one = host(planned(plans={"x": DRIFT}))
+    assert fleet.fails(fleet.judge(one, NOTHING, None, drift=True))
+    rehearsed = fleet.judge(one, NOTHING, None, drift=True, check_mode=True)
+    assert not fleet.fails(rehearsed)
+    assert (codes(rehearsed), word(rehearsed)) == (["DRIFTED"], "planned")
 
 
 def test_without_drift_the_refusal_of_a_plan_fails_no_node() -> None:
@@ -220,11 +224,77 @@ def test_findings_that_every_host_has_are_nobodys_own() -> None:
     answers = fleet.Answers({}, {}, [silence], ("cluster",))
     verdict = fleet.judge(host(planned()), answers, None, drift=False)
     assert codes(verdict) == ["CLUSTER_UNUSABLE"]
-    assert fleet.failures([verdict], [silence], check_mode=False) == {}
-    assert fleet.failures([verdict], [], check_mode=False) == {"gpu-1": "CLUSTER_UNUSABLE"}
+    assert fleet.failures([verdict], [silence]) == {}
+    assert fleet.failures([verdict], []) == {"gpu-1": "CLUSTER_UNUSABLE"}
     both = {**verdict, "findings": [AWAY, silence]}
-    named = fleet.failures([both], [silence], check_mode=False)
+    named = fleet.failures([both], [silence])
     assert named == {"gpu-1": "NODE_UNREACHABLE, CLUSTER_UNUSABLE"}
+
+
+NO_DRIVER = {"code": "not_installed", "exit_code": None, "message": "nvidia-smi is not installed"}
+OUTSIDE = {
+    "state": "differs",
+    "ready": True,
+    "capacity": None,
+    "allocatable": None,
+    "cause": {"code": "DEVICE_PLUGIN_MISSING", "evidence": {}},
+    "evidence": [],
+}
+
+
+def bare(*work: str, loaded: bool = False, **more: Any) -> fleet.Host:
+    """Return a host whose driver does not answer, with what its roles have to do."""
+    node = copy.deepcopy(NODE)
+    node["nvml"] |= {"devices": [], "failure": NO_DRIVER}
+    if loaded:
+        node["nvml"]["failure"] = {"code": "timeout", "exit_code": None, "message": "no answer"}
+    else:
+        node["kernel"]["modules"] = []
+    declared = more.pop("declared", None)
+    return fleet.Host("gpu-1", planned(node=node, declared=declared), [], work=work, **more)
+
+
+ANSWERS = fleet.Answers({NODE["kubelet"]["node_name"]: OUTSIDE}, {}, [], ("cluster",))  # type: ignore[dict-item]
+DRIVER = "nvidia_driver"
+
+
+@pytest.mark.parametrize(
+    ("one", "stay"),
+    [
+        pytest.param(bare(DRIVER), [], id="bare"),
+        pytest.param(
+            bare("registries"), ["NVML_UNAVAILABLE"], id="the roles do not set up the driver"
+        ),
+        pytest.param(bare(DRIVER, loaded=True), ["NVML_UNAVAILABLE"], id="a driver that hangs"),
+        pytest.param(bare(DRIVER, declared=9), ["GPU_COUNT_DIFFERS"], id="a GPU is lost"),
+        pytest.param(bare(), ["NVML_UNAVAILABLE", "DEVICE_PLUGIN_MISSING"], id="no work"),
+        pytest.param(bare(is_plugin_pending=True), ["NVML_UNAVAILABLE"], id="plugin only"),
+    ],
+)
+def test_rehearsal_keeps_only_what_no_role_mends(one: fleet.Host, stay: list[str]) -> None:
+    real = fleet.judge(one, ANSWERS, None, drift=False)
+    assert {*codes(real)} >= {"NVML_UNAVAILABLE", "DEVICE_PLUGIN_MISSING"}
+    assert fleet.outcome([real], []) == "unhealthy"
+    verdict = fleet.judge(one, ANSWERS, None, drift=False, check_mode=True)
+    assert codes(verdict) == stay
+    assert (verdict["ok"], fleet.fails(verdict)) == (False, bool(stay))
+    assert word(verdict) == (" ".join(stay) or "planned")
+    assert fleet.outcome([verdict], []) == ("unhealthy" if stay else "planned")
+    assert former.compare([verdict], {})[0]["planned"] is not bool(stay)
+
+
+def test_gpu_that_the_plugin_calls_unhealthy_stays_a_finding() -> None:
+    row = {
+        **OUTSIDE,
+        "cause": {
+            "code": "GPU_UNHEALTHY",
+            "evidence": {"pod": "p", "name": "p", "namespace": "n", "error": "Xid"},
+        },
+    }
+    answers = ANSWERS._replace(capacity={NODE["kubelet"]["node_name"]: row})  # type: ignore[dict-item]
+    verdict = fleet.judge(bare(DRIVER), answers, None, drift=False, check_mode=True)
+    assert codes(verdict) == ["GPU_UNHEALTHY"]
+    assert fleet.fails(verdict)
 
 
 @pytest.mark.parametrize(
@@ -260,6 +330,20 @@ def test_last_line_counts_a_busy_node_apart() -> None:
     line = fleet.summary(verdicts, refused=0, seconds=24)
     assert line == "1 of 2 nodes ok, 1 busy, 8 GPUs, 0 changed, 24 s"
     assert fleet.outcome(verdicts, []) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("wells", "line"),
+    [
+        (0, "2 of 2 nodes planned, 2 would change, only a real run proves GPUs, 9 s"),
+        (1, "2 of 3 nodes planned, 1 ok, 4 GPUs, 2 would change, only a real run proves GPUs, 9 s"),
+    ],
+)
+def test_last_line_of_a_rehearsal(wells: int, line: str) -> None:
+    well = {"ok": True, "changed": False, "would_change": False, "layers": {"nvml": 4}}
+    bare = {"ok": False, "planned": True, "changed": False, "would_change": True, "findings": []}
+    verdicts = [*[well] * wells, *[{**bare, "layers": {"nvml": 0}}] * 2]
+    assert fleet.summary(verdicts, refused=0, seconds=9, check_mode=True) == line
 
 
 def test_last_line_says_that_no_program_has_computed() -> None:

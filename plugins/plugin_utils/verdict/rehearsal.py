@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which findings of a rehearsal wait for the real run. No function does I/O.
+
+A run in check mode judges nodes that it has not changed. A bare node has no driver, and the run is
+about to install it. Such a finding says nothing about what the real run comes to. What no role
+mends, such as a GPU that is lost, stays a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import judge_cluster
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import ClusterRow
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.steps import (
+    ROLE as DRIVER,
+)
+
+Finding = Mapping[str, str]
+
+DRIFT = "DRIFTED"
+_SILENT_DRIVER = "NVML_UNAVAILABLE"
+_OF_DRIVER = (
+    *("CUDA_UNAVAILABLE", "DEVICE_FILE_OUTDATED"),
+    *("FABRIC_MANAGER_MISSING", "FABRIC_MANAGER_STOPPED", "FABRIC_MANAGER_VERSION"),
+    *("FABRIC_NOT_READY", "SUBNET_MANAGER_STOPPED"),
+)
+_OF_SERVICES = ("ENGINE_STOPPED", "KUBELET_STOPPED")
+# What the device plugin says about a GPU, and not about itself.
+_OF_GPUS = ("GPU_UNHEALTHY",)
+# Why nvidia-smi does not answer before the driver is installed, loaded or exchanged.
+_NOT_YET = ("library_mismatch", "not_installed")
+
+
+def waiting(
+    findings: Iterable[Finding],
+    node: Mapping[str, Any] | None,
+    work: Collection[str],
+    cluster: ClusterRow | None,
+    expected: int | None,
+    *,
+    is_plugin_pending: bool,
+) -> list[Finding]:
+    """Return those of a node's findings that wait for the real run.
+
+    `work` are the roles with steps, and `cluster` is the node's row of metal.gpu.gpu_capacity.
+    `is_plugin_pending` is whether the real run changes the device plugin.
+    """
+    if node is None:
+        return []
+    codes = {DRIFT}
+    if work:
+        codes |= {*_OF_SERVICES}
+    if DRIVER in work:
+        codes |= {*_OF_DRIVER}
+        codes |= {_SILENT_DRIVER} if _is_driver_pending(node) else set()
+    # The kubelet has GPUs only after everything below it, and then from the device plugin.
+    if cluster is not None and (work or is_plugin_pending):
+        name = node["kubelet"]["node_name"]
+        codes |= {one["code"] for one in judge_cluster("", name, cluster, expected)}
+        codes -= {*_OF_GPUS}
+    return [one for one in findings if one["code"] in codes and one["severity"] != NOTICE]
+
+
+def _is_driver_pending(node: Mapping[str, Any]) -> bool:
+    """Tell whether the driver does not answer because it is not set up."""
+    failure = node["nvml"]["failure"]
+    is_loaded = "nvidia" in node["kernel"]["modules"]
+    return not is_loaded or (failure is not None and failure["code"] in _NOT_YET)
