@@ -69,6 +69,13 @@ def test_readme_shows_where_a_gpu_is_lost() -> None:
     assert re.search(line, README.read_text(), re.MULTILINE)
 
 
+@pytest.mark.parametrize("path", [*DOCUMENTS, *sorted(ROOT.glob("roles/*/README.md"))], ids=name)
+def test_examples_read_files_beside_the_inventory(path: Path) -> None:
+    """Ansible searches for another relative path beside the playbook, in the collection."""
+    text = path.read_text()
+    assert re.findall(r"lookup\('(?:ansible\.builtin\.)?file', *['\"][^/]", text) == []
+
+
 def test_contributing_names_tests_that_exist() -> None:
     tests = set(re.findall(r"`(test_\w+)`", CONTRIBUTING.read_text()))
     files = [*ROOT.glob("molecule/*/tests/*.py"), *ROOT.glob("tests/unit/**/test_*.py")]
