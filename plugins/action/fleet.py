@@ -105,7 +105,7 @@ class ActionModule(ActionBase):
                 "verdicts": {verdict["host"]: verdict for verdict in verdicts},
                 "failures": fleet.failures(verdicts, answers.unanswered),
                 **_end(
-                    fleet.outcome(verdicts, answers.unanswered),
+                    fleet.outcome(verdicts, answers.unanswered, is_proof=query != "left_out"),
                     [*(one for verdict in verdicts for one in verdict["findings"]), *problems],
                     verdicts,
                     options["since"],

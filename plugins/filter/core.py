@@ -19,6 +19,8 @@ if sys.version_info < (3, 11):  # noqa: UP036 - users of ansible-core 2.16 can h
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from ansible import context
+
 from ansible_collections.metal.gpu.plugins.module_utils import findings
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     docker_proof,
@@ -33,6 +35,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
     SmokeRow,
     Verdict,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils import tags
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
     labels,
     rollout,
@@ -115,6 +118,17 @@ def registry_questions(hosts: Any, target: Any) -> list[dict[str, object]]:
     return content.questions(plain(hosts), plain(target))
 
 
+def refuse_unknown_tags(words: Iterable[str], known: Iterable[str]) -> str:
+    """Return why our playbook refuses these tags; empty if it accepts them.
+
+    A playbook of the user that imports ours can have tags of its own.
+    """
+    started = [str(one) for one in context.CLIARGS.get("args", ())]
+    if not all(one.startswith("metal.gpu.") for one in started):
+        return ""
+    return tags.refuse_unknown(plain(words), plain(known), "this playbook")
+
+
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "judge_exports": judge_exports,
     "judge_fabric": judge_fabric,
@@ -130,6 +144,7 @@ _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "plan_device_plugin": plan_device_plugin,
     "plan_teardown": plan_teardown,
     "pull_script": docker_proof.pull_script,
+    "refuse_unknown_tags": refuse_unknown_tags,
     "registry_certificate": registry_certificate,
     "registry_document": registry_document,
     "registry_questions": registry_questions,

@@ -231,6 +231,7 @@ outcome:
     - V(ok) or V(unhealthy). V(planned) in check mode, if only a real run can prove some hosts, and
       no host fails. V(cluster_down) if the API server gave no usable answer. V(refused) if the run
       does not start.
+    - V(unproven) instead of V(ok) with O(query=left_out), which proves no GPU.
     - It is also the custom statistic C(metal_gpu_outcome) of the run.
   type: str
   returned: >-

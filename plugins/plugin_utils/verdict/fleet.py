@@ -45,6 +45,7 @@ Finding = Mapping[str, str]
 # Outcomes of a run, besides `ok`, `unhealthy` and, in check mode, `planned`.
 CLUSTER_DOWN = "cluster_down"
 REFUSED = "refused"
+UNPROVEN = "unproven"
 
 
 class Host(NamedTuple):
@@ -284,13 +285,17 @@ def summary(
     return ", ".join([*parts, f"{seconds:.0f} s"])
 
 
-def outcome(verdicts: Iterable[Mapping[str, Any]], unanswered: Sequence[Finding]) -> str:
-    """Return what a run that has started comes to."""
+def outcome(
+    verdicts: Iterable[Mapping[str, Any]], unanswered: Sequence[Finding], *, is_proof: bool = True
+) -> str:
+    """Return what a run that has started comes to; `is_proof` unless tags left the proof out."""
     if unanswered:
         return CLUSTER_DOWN
     of_nodes = [*verdicts]
     if any(map(fails, of_nodes)):
         return "unhealthy"
+    if not is_proof:
+        return UNPROVEN
     return OK if all(verdict["ok"] for verdict in of_nodes) else PLANNED
 
 

@@ -159,7 +159,7 @@ def _add(
             more=context.args,
         )
         how = "json" if as_json else "quiet" if quiet else "plain" if plain else "live"
-        raise typer.Exit(run(playbook, options, how))
+        raise typer.Exit(run(playbook, content, options, how))
 
     for name, is_there in {"serial": has_batches, "report": has_report}.items():
         if not is_there:
@@ -175,10 +175,14 @@ def _refuse(words: str) -> None:
     raise typer.Exit(exit_codes.USAGE)
 
 
-def run(playbook: str, options: Options, how: str) -> int:
-    """Run a playbook, and return the exit code. `how` is live, plain, quiet or json."""
+def run(playbook: str, content: str, options: Options, how: str) -> int:
+    """Run a playbook with this content, and return the exit code.
+
+    `how` is live, plain, quiet or json.
+    """
     from dataclasses import replace
 
+    from metal_gpu.playbooks import tags
     from metal_gpu.playbooks.options import (
         OptionInvalid,
         arguments,
@@ -199,6 +203,7 @@ def run(playbook: str, options: Options, how: str) -> int:
         check_more(options.more)
         check_inventory(options.inventory)
         wanted = arguments(options)
+        tags.check(wanted, content, f"metal.gpu.{playbook}")
         check()
         if missing := missing_collection(os.environ):
             output.message(missing)

@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from rich.console import Console
 from ansible_collections.metal.gpu.plugins.module_utils import interrupts
 from ansible_collections.metal.gpu.tests.unit.support import command
 from ansible_collections.metal.gpu.tests.unit.support.command import ROOT
-from metal_gpu.playbooks import display, files, log_files, options, result, run, stages
+from metal_gpu.playbooks import display, files, log_files, options, result, run, stages, tags
 from metal_gpu.playbooks.progress import DONE, RUNNING, STOPPED, UNUSED, WAITING, Progress
 from metal_gpu.playbooks.stopping import Stop
 
@@ -136,6 +136,34 @@ def test_options_become_arguments():
 def test_a_report_has_an_absolute_path():
     (_flag, value) = options.arguments(options.Options(report="a.json"))
     assert value == f'{{"verify_report": "{os.path.abspath("a.json")}"}}'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        (["--tags", "driver,verify"], ""),
+        (["--tags=all", "--skip-tags", "never,always", "-ttagged", "-t", "untagged"], ""),
+        (["--tags", "driver, drivr"], "drivr"),
+        (["--skip-tags=nfs"], "nfs"),
+        (["-t", "nfs"], "nfs"),
+        (["-tnfs"], "nfs"),
+        (["-bDt", "nfs"], "nfs"),
+        (["--sk", "nfs"], "nfs"),
+        (["--timeout", "30", "--limit", "t"], ""),
+    ],
+)
+def test_a_tag_that_the_playbook_does_not_have_is_refused(arguments, wrong):
+    text = files.path(ROOT, "site").read_text(encoding="utf-8")
+    with pytest.raises(tags.OptionInvalid) if wrong else nullcontext() as refused:
+        tags.check(arguments, text, "metal.gpu.site")
+    if refused:
+        assert str(refused.value).startswith(f"{wrong} is no tag of metal.gpu.site")
+
+
+@pytest.mark.parametrize("name", PLAYBOOKS)
+def test_the_tags_of_a_playbook_are_those_it_names(name):
+    text = files.path(ROOT, name).read_text(encoding="utf-8")
+    assert tags.known(text) == plays(name)[0]["vars"]["metal_gpu_tags"]
 
 
 @pytest.mark.parametrize("serial", ["0", "-1", "half", "1,,2", "%", "1.5"])

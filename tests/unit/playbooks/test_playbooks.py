@@ -21,6 +21,7 @@ import yaml
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import PLANNERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS
+from ansible_collections.metal.gpu.plugins.plugin_utils.tags import SPECIAL
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS, variables
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import node as virgin
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
@@ -430,3 +431,61 @@ def test_every_playbook_takes_other_hosts():
         assert first["ansible.builtin.import_playbook"] == "_inventory.yml"
         assert second["hosts"] == "{{ metal_gpu_hosts | default('gpu_nodes') }}"
         assert "groups['gpu_nodes']" not in path.read_text()
+
+
+def tags_of(value: Any) -> set[str]:
+    """Return the tags of plays, and of all that is in them."""
+    if isinstance(value, list):
+        return {tag for one in value for tag in tags_of(one)}
+    if not isinstance(value, dict):
+        return set()
+    own = value.get("tags", [])
+    return {*([own] if isinstance(own, str) else own), *tags_of([*value.values()])}
+
+
+def test_every_playbook_names_its_tags():
+    """Ansible lists the tags of a role only with the role, so roles have none of their own."""
+    for path in ROOT.glob("roles/*/*/**/*.yml"):
+        if path.parent.name not in ("meta", "vars", "defaults"):
+            assert tags_of(yaml.safe_load(path.read_text())) == set(), path
+    for path in (ROOT / "playbooks").glob("[!_]*.yml"):
+        first, *rest = yaml.safe_load(path.read_text())
+        named = first["vars"]["metal_gpu_tags"]
+        assert sorted(named) == sorted(tags_of(rest) - {*SPECIAL}), path
+
+
+@pytest.mark.parametrize(
+    ("playbook", "option", "words"),
+    [
+        (
+            "site",
+            "--tags=drivr",
+            "drivr is no tag of this playbook; did you mean driver? It has the tags "
+            "device_plugin, driver, engine, kubelet, registries, runtime, verify.",
+        ),
+        ("verify", "--tags=verify", "verify is no tag of this playbook. It has no tags."),
+        ("teardown", "--skip-tags=nfs", "nfs is no tag of this playbook."),
+        ("docker_hosts", "--tags=nfs,al", "al is no tag of this playbook."),
+    ],
+)
+@pytest.mark.parametrize("limit", [(), ("--limit=gpu-2",)], ids=["all", "limit"])
+def test_a_tag_that_the_playbook_does_not_have(tmp_path, playbook, option, words, limit):
+    hosts = inventory({"gpu-1": AWAY, "gpu-2": AWAY})
+    found = run(tmp_path, f"metal.gpu.{playbook}", hosts, option, *limit)
+    assert found.code == 2, found.output
+    assert words in found.words
+    assert "UNREACHABLE" not in found.output
+
+
+def test_a_playbook_that_imports_ours_can_have_tags_of_its_own(tmp_path):
+    importing = {"ansible.builtin.import_playbook": "metal.gpu.verify", "tags": ["gpu"]}
+    plays = [{"name": "GPUs", **importing}]
+    found = run(tmp_path, plays, inventory({"gpu-1": AWAY}), "--tags=gpu")
+    assert "NODE_UNREACHABLE" in found.output
+
+
+def test_special_tags_are_known(tmp_path):
+    hosts = inventory({"gpu-1": AWAY})
+    options = ("--tags=all,tagged,untagged", "--skip-tags=never")
+    found = run(tmp_path, "metal.gpu.verify", hosts, *options)
+    assert "NODE_UNREACHABLE" in found.output

@@ -29,6 +29,8 @@ PLAYBOOK = """---
 
 - name: Check the inventory
   ansible.builtin.import_playbook: _inventory.yml
+  vars:
+    metal_gpu_tags: [driver]
 
 - name: Prepare the nodes
   hosts: "{{ metal_gpu_hosts | default('gpu_nodes') }}"

@@ -305,6 +305,12 @@ def test_outcome(unanswered: list[Any], ok: bool, outcome: str) -> None:
     assert fleet.outcome([{"ok": True}, {"ok": ok}], unanswered) == outcome
 
 
+@pytest.mark.parametrize(("ok", "outcome"), [(True, "unproven"), (False, "unhealthy")])
+def test_a_run_without_a_proof_is_not_ok(ok: bool, outcome: str) -> None:
+    assert fleet.outcome([{"ok": ok}], [], is_proof=False) == outcome
+    assert fleet.outcome([], [], is_proof=False) == "unproven"
+
+
 @pytest.mark.parametrize(
     ("refused", "check_mode", "line"),
     [
