@@ -1,10 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the GPUs of a machine do now: the script that asks, and the parser of its answer. No I/O.
-
-The script only reads, and writes nothing on the machine. Of the kernel log it prints the lines of
-NVIDIA's drivers, and of the kubelet's checkpoint not what the device plugin answered.
+"""What the GPUs of a machine do now: the parser of what gpu_script.py prints. No I/O.
 
 Source: nvidia-smi(1), `nvidia-smi --help-query-gpu`; tests/recorded/xids.yml;
 tests/recorded/kubelet_checkpoint.yml
@@ -12,62 +9,28 @@ tests/recorded/kubelet_checkpoint.yml
 
 from __future__ import annotations
 
-import itertools
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
     kernel_events,
     kernel_log,
     kubelet_devices,
-    login_refusals,
+    nvidia_driver,
     nvidia_smi,
+    pci,
     xids,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+from metal_gpu import gpu_names, gpu_script
+from metal_gpu.gpu_script import MORE, Parts
 
-# All branches since 390 have these as well; in MiB, degrees Celsius, W and percent.
-MORE = ("utilization.gpu", "memory.used", "temperature.gpu", "power.draw", "power.limit")
-_MARK = "@@metal-gpu@@"
-_LOG_BYTES = 128 * 1024
-_QUERY = (
-    "nvidia-smi",
-    f"--query-gpu={','.join((*nvidia_smi.FIELDS, *MORE))}",
-    "--format=csv,noheader,nounits",
-)
-# A shell that prints on login prints before the first mark.
-SCRIPT = f"""\
-mark() {{ printf '\\n%s %s %s\\n' '{_MARK}' "$1" "$2"; }}
-mark begin 0
-if command -v nvidia-smi >/dev/null 2>&1; then
-  timeout -k 1 {nvidia_smi.TIMEOUT_S} {shlex.join(_QUERY)} 2>&1
-  mark smi $?
-else
-  mark smi missing
-fi
-{shlex.join(kernel_log.RING)} 2>/dev/null |
-  sed -n -e 1p -e '/NVRM: /p' -e '/nvidia-nv/p' | tail -c {_LOG_BYTES}
-mark log 0
-sed 's/"AllocResp": *"[^"]*"/"AllocResp":""/g' {kubelet_devices.CHECKPOINT} 2>/dev/null
-mark checkpoint 0
-"""
-_END = re.compile(rf"^{_MARK} (?P<name>\w+) (?P<rc>\w+)\r?$", re.MULTILINE)
 _NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,4})?", re.ASCII)
 _KILLED = ("124", "137")  # by timeout(1)
 _TIERS = (xids.HARDWARE, xids.RESET, xids.UNKNOWN, xids.APPLICATION, xids.INFORMATION)
 BROKEN = (xids.HARDWARE, xids.RESET)
-
-
-class Unreadable(ValueError):
-    """The machine did not run the script; the message says what it printed."""
-
-    def __init__(self, stdout: str) -> None:
-        words = " ".join(stdout.split())[:120]
-        super().__init__(f"the machine did not run the script: it printed {words or 'nothing'}")
-        refusal = login_refusals.find(stdout)
-        self.code = refusal.code if refusal else "NODE_NOT_OBSERVED"  # of the finding
 
 
 class Xid(TypedDict):
@@ -131,24 +94,33 @@ class Use(NamedTuple):
 
 
 def parse(stdout: str) -> Use:
-    """Parse the output of the script. Raises Unreadable."""
-    parts = _parts(stdout)
+    """Parse the output of the script. Raises gpu_script.Unreadable."""
+    parts = gpu_script.split(stdout)
     rc, text = parts["smi"]
     _rc, log = parts.get("log", ("", ""))
     _rc, checkpoint = parts.get("checkpoint", ("", ""))
     answer, more = _answer(rc, text)
+    bus = gpu_script.gpus_on_bus(parts)
+    devices = _placed(answer, parts, bus)
     events = kernel_log.parse(Output(rc=0, stdout=log, stderr=""), None)["events"]
     by_address: dict[str, list[Xid]] = {}
     for event in events:
         if event["source"] != kernel_events.SXID:
             by_address.setdefault(event["address"], []).append(_xid(event))
-    devices = kubelet_devices.parse_checkpoint(checkpoint.strip())
-    holders = _holders(devices) if devices else {}
-    gpus = [_gpu(device, more, by_address, holders) for device in answer.devices]
+    held = kubelet_devices.parse_checkpoint(checkpoint.strip())
+    holders = _holders(held, {*gpu_script.text(parts, "pods").split()}) if held else {}
+    gpus = [_gpu(device, more, by_address, holders) for device in devices]
     failure = answer.failure
     if failure and any(gpu["error"] for gpu in gpus):  # it is that of the GPU
         failure = None
     named = {gpu["address"] for gpu in gpus}
+    if None not in named:
+        gpus += [
+            _on_bus(row, by_address.get(row["address"], []), is_told=failure is not None)
+            for row in bus
+            if row["address"] not in named
+        ]
+        named |= {row["address"] for row in bus}
     gpus += [
         _silent(address, found) for address, found in by_address.items() if address not in named
     ]
@@ -167,18 +139,6 @@ def _failure_code(
     return "NVML_TROUBLE" if devices else "NVML_UNAVAILABLE"
 
 
-def _parts(stdout: str) -> dict[str, tuple[str, str]]:
-    """Return the exit code and the text of each part of the output."""
-    marks = list(_END.finditer(stdout))
-    names = [mark["name"] for mark in marks]
-    if names[:2] != ["begin", "smi"]:
-        raise Unreadable(stdout)
-    return {
-        mark["name"]: (mark["rc"], stdout[before.end() : mark.start()])
-        for before, mark in itertools.pairwise(marks)
-    }
-
-
 def _answer(rc: str, text: str) -> tuple[nvidia_smi.NvmlAnswer, dict[int, list[str]]]:
     """Parse the rows of nvidia-smi: what its parser knows, and our cells by index."""
     if rc == "missing":
@@ -193,6 +153,18 @@ def _answer(rc: str, text: str) -> tuple[nvidia_smi.NvmlAnswer, dict[int, list[s
         rows.append(line)
     code = None if rc in _KILLED else int(rc)
     return nvidia_smi.parse_answer(code, "\n".join(rows), ""), more
+
+
+def _placed(
+    answer: nvidia_smi.NvmlAnswer,
+    parts: Parts,
+    bus: Sequence[pci.GpuRow],
+) -> list[nvidia_smi.NvmlDevice]:
+    """Return the GPUs of nvidia-smi, also those that only its list has."""
+    bound = (line.partition(" ") for line in gpu_script.text(parts, "bound").splitlines())
+    uuids = {address.lower(): nvidia_driver.parse_uuid(text) for address, _, text in bound}
+    slots = [row["address"] for row in bus]
+    return nvidia_smi.place(answer.devices, gpu_script.text(parts, "list"), uuids, slots)
 
 
 def _gpu(
@@ -220,6 +192,15 @@ def _gpu(
         "xids": found,
         "pods": [{"uid": uid, "pod": None} for uid in holders.get(device.uuid or "", [])],
     }
+
+
+def _on_bus(row: pci.GpuRow, found: list[Xid], *, is_told: bool) -> Gpu:
+    """Return a GPU of which only the bus knows; `is_told` if the machine's error says why."""
+    model = gpu_names.name(row["device"], None)
+    if is_told or row["driver"] != "nvidia":  # such as one of a virtual machine
+        return {**_silent(row["address"], found), "model": model, "error": None}
+    code = _log_code(found) or "NVML_COUNT_DIFFERS"
+    return {**_silent(row["address"], found), "model": model, "code": code}
 
 
 def _silent(address: str, found: list[Xid]) -> Gpu:
@@ -267,12 +248,16 @@ def _rank(found: Xid) -> int:
     return _TIERS.index(found["tier"])
 
 
-def _holders(devices: kubelet_devices.Devices) -> dict[str, list[str]]:
-    """Return the UIDs of the pods that have a GPU, by its UUID."""
+def _holders(devices: kubelet_devices.Devices, there: AbstractSet[str]) -> dict[str, list[str]]:
+    """Return the UIDs of the pods that have a GPU, by its UUID.
+
+    The checkpoint keeps the entry of a pod that is gone. `there` are those that the kubelet has;
+    empty: not known, because the pod of the device plugin is always one.
+    """
     found: dict[str, list[str]] = {}
     for uuid, pod in _pairs(devices):
         pods = found.setdefault(uuid, [])
-        if pod not in pods:
+        if pod not in pods and (not there or pod in there):
             pods.append(pod)
     return found
 

@@ -16,13 +16,13 @@ from threading import Condition, Thread
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi
-from metal_gpu import gpu_use, parallel
+from metal_gpu import gpu_script, gpu_use, parallel
 from metal_gpu.gpu_use import Gpu, Switch, Use
 from metal_gpu.hosts import Host
 from metal_gpu.ssh.settings import Session, Settings, Unreachable
 
 Connect = Callable[[Host, Settings], Session]
-_RUN_S = nvidia_smi.TIMEOUT_S + 10.0
+_RUN_S = 2 * nvidia_smi.TIMEOUT_S + 10.0  # it can run twice
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 15.0, 300.0
 
 
@@ -59,7 +59,7 @@ class _Watched:
         except Unreachable as error:
             words = str(error).removeprefix(f"{self.host.name}: ")
             return self._later(words, error.finding["code"])
-        except gpu_use.Unreadable as error:
+        except gpu_script.Unreadable as error:
             return self._later(str(error), error.code)
         self._pause_s = _FIRST_PAUSE_S
         return {
@@ -83,7 +83,7 @@ class _Watched:
         if self._session is None:
             session = self._connect(self.host, self._settings)
             self._session = session.__enter__()
-        answer = self._session.run("sh -s", gpu_use.SCRIPT.encode(), _RUN_S)
+        answer = self._session.run("sh -s", gpu_script.SCRIPT.encode(), _RUN_S)
         return gpu_use.parse(answer.stdout.decode(errors="replace"))
 
     def close(self) -> None:

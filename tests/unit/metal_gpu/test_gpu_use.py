@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import kubelet_devices
-from metal_gpu import gpu_use
-from metal_gpu.gpu_use import Unreadable, parse
+from metal_gpu import gpu_script
+from metal_gpu.gpu_script import Unreadable
+from metal_gpu.gpu_use import parse
 
 _FIXTURES = Path(__file__).parents[1] / "fixtures"
 _MARK = "@@metal-gpu@@"
@@ -33,11 +34,26 @@ def _more(text: str, *cells: str) -> str:
     return "\n".join(f"{row}, {', '.join(cells)}" if row[0].isdigit() else row for row in rows)
 
 
-def _output(smi: str, rc: str = "0", log: str = "", checkpoint: str = "") -> str:
-    return (
-        f"Welcome to gpu-1\n\n{_MARK} begin 0\n{smi}\n{_MARK} smi {rc}\n{log}\n{_MARK} log 0\n"
-        f"{checkpoint}\n{_MARK} checkpoint 0\n"
-    )
+def _output(
+    smi: str,
+    rc: str = "0",
+    log: str = "",
+    checkpoint: str = "",
+    listing: str = "",
+    bus: str = "",
+    bound: str = "",
+    pods: str = "",
+) -> str:
+    parts = {
+        "list": listing,
+        "bus": bus,
+        "bound": bound,
+        "log": log,
+        "checkpoint": checkpoint,
+        "pods": pods,
+    }
+    others = "".join(f"{text}\n{_MARK} {name} 0\n" for name, text in parts.items())
+    return f"Welcome to gpu-1\n\n{_MARK} begin 0\n{smi}\n{_MARK} smi {rc}\n{others}"
 
 
 def _checkpoint(*devices: str, pod: str = "uid-1") -> str:
@@ -134,7 +150,7 @@ def test_a_failure_with_rows_is_another_finding() -> None:
 def test_the_limit_is_the_one_in_the_message() -> None:
     """timeout(1) gets the limit, and the parser of nvidia-smi names it."""
     use = parse(_output("", "124"))
-    limit = re.search(r"timeout -k 1 (\d+) nvidia-smi", gpu_use.SCRIPT)
+    limit = re.search(r"timeout -k 1 (\d+) nvidia-smi", gpu_script.SCRIPT)
     assert limit
     assert use.error == f"nvidia-smi did not end within {limit[1]} s"
 
@@ -205,6 +221,65 @@ def test_pods() -> None:
     assert use.gpus[1]["pods"] == []
 
 
+def test_a_pod_that_is_gone_has_no_gpu() -> None:
+    """The checkpoint has it until the GPU gets another pod, and the kubelet has no folder of it."""
+    rows = _more(_recorded("nvidia_smi", "query-gpu-lost"), *"12345")
+    stale = _checkpoint(f"{_UUID}::3", pod="uid-gone")
+    assert parse(_output(rows, checkpoint=stale, pods="uid-1\nuid-2")).gpus[0]["pods"] == []
+    kept = [{"uid": "uid-gone", "pod": None}]
+    assert parse(_output(rows, checkpoint=stale, pods="uid-gone")).gpus[0]["pods"] == kept
+    # The kubelet's --root-dir moves the folders, and not the checkpoint.
+    assert parse(_output(rows, checkpoint=stale)).gpus[0]["pods"] == kept
+
+
+_FOUR = ("03", "82", "83", "84")
+_BUS_OF_FOUR = "\n".join(f"0000:{bus}:00.0 15f8 030200 nvidia" for bus in _FOUR)
+_BOUND_OF_FOUR = "\n".join(
+    f"0000:{bus}:00.0 GPU UUID: \t GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c0{number}"
+    for number, bus in enumerate(_FOUR, 1)
+)
+
+
+def test_the_others_are_shown_where_a_lost_gpu_takes_all_rows() -> None:
+    use = parse(
+        _output(
+            _recorded("nvidia_smi", "unreached-550"),
+            "15",
+            listing=_recorded("nvidia_smi", "list-unreached"),
+            bus=_BUS_OF_FOUR,
+            bound=_BOUND_OF_FOUR,
+        )
+    )
+    assert (use.error, use.code) == (None, None)
+    assert [gpu["index"] for gpu in use.gpus] == [0, 1, 2, 3]
+    assert [gpu["address"] for gpu in use.gpus] == [f"0000:{bus}:00.0" for bus in _FOUR]
+    assert [gpu["code"] for gpu in use.gpus] == [None, None, "GPU_FAULTY", None]
+    assert [gpu["utilization"] for gpu in use.gpus] == [None] * 4
+
+
+def test_a_gpu_that_only_the_bus_has() -> None:
+    """Where NVML answers with "not found" for a GPU, its row is missing, and the exit code is 0."""
+    rows = _more(_recorded("nvidia_smi", "query-p100x2"), *"12345")
+    lines = ["0000:03:00.0 15f8 030200 nvidia", "0000:84:00.0 15f8 030200 nvidia"]
+    lines += ["0000:85:00.0 15f8 030200 vfio-pci", "0000:86:00.0 1af1 068000 nvidia"]
+    bus = "\n".join(["0000:82:00.0 15f8 030200 nvidia", *lines])
+    first, second, missing, lent = parse(_output(rows, bus=bus)).gpus
+    assert (first["error"], second["error"]) == (None, None)
+    assert (missing["address"], missing["model"]) == ("0000:84:00.0", "Tesla P100-PCIE-16GB")
+    assert (missing["error"], missing["code"]) == (
+        "nvidia-smi does not list it",
+        "NVML_COUNT_DIFFERS",
+    )
+    assert (lent["address"], lent["error"], lent["code"]) == ("0000:85:00.0", None, None)
+
+
+def test_gpus_without_a_driver_that_answers() -> None:
+    """The error of the machine says why nothing is known about its GPUs."""
+    use = parse(_output("", "124", bus=_BUS_OF_FOUR, bound=_BOUND_OF_FOUR))
+    assert (use.error, use.code) == ("nvidia-smi did not end within 30 s", "NVML_UNAVAILABLE")
+    assert [(gpu["error"], gpu["code"]) for gpu in use.gpus] == [(None, None)] * 4
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -227,10 +302,13 @@ def _run(programs: dict[str, str], tmp_path: Path, **variables: str) -> Any:
     for name, text in programs.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
+    script = gpu_script.SCRIPT
+    for path in (gpu_script.BUS, gpu_script.BOUND, gpu_script.PODS, kubelet_devices.CHECKPOINT):
+        script = script.replace(path, f"{tmp_path}{path}")  # nothing of this machine
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **variables}
     done = subprocess.run(
         ["sh", "-s"],
-        input=gpu_use.SCRIPT,
+        input=script,
         capture_output=True,
         text=True,
         check=False,
@@ -266,8 +344,37 @@ def test_the_script_without_a_driver(tmp_path: Path) -> None:
 def test_the_script_leaves_the_answers_of_plugins_on_the_machine(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     path.write_text(_checkpoint(_UUID))
-    command = next(line for line in gpu_use.SCRIPT.splitlines() if line.startswith("sed"))
+    command = next(line for line in gpu_script.SCRIPT.splitlines() if line.startswith("sed"))
     command = command.replace(kubelet_devices.CHECKPOINT, str(path))
     printed = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
     assert "c2VjcmV0" not in printed.stdout
     assert json.loads(printed.stdout)["Data"]["PodDeviceEntries"][0]["PodUID"] == "uid-1"
+
+
+def test_the_script_asks_for_the_list_where_a_gpu_cannot_be_reached(tmp_path: Path) -> None:
+    for bus in _FOUR:
+        function = tmp_path / gpu_script.BUS[1:] / f"0000:{bus}:00.0"
+        function.mkdir(parents=True)
+        for name, value in (("vendor", "0x10de"), ("device", "0x15f8"), ("class", "0x030200")):
+            (function / name).write_text(f"{value}\n")
+        (function / "driver").symlink_to("/sys/bus/pci/drivers/nvidia")
+    (tmp_path / gpu_script.BUS[1:] / "0000:00:00.0").mkdir()
+    for line in _BOUND_OF_FOUR.splitlines():
+        address, _, words = line.partition(" ")
+        folder = tmp_path / gpu_script.BOUND[1:] / address
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(f"Model: \t Tesla\n{words}\nDevice Minor: 0\n")
+    pod = tmp_path / gpu_script.PODS[1:] / "uid-1"
+    pod.mkdir(parents=True)
+    path = tmp_path / kubelet_devices.CHECKPOINT[1:]
+    path.parent.mkdir(parents=True)
+    path.write_text(_checkpoint(_UUID, pod="uid-gone"))
+    for name in ("unreached-550", "list-unreached"):
+        (tmp_path / name).write_text(_recorded("nvidia_smi", name) + "\n")
+    program = f'[ "$1" = -L ] && exec cat {tmp_path}/list-unreached\ncat {tmp_path}/unreached-550\n'
+    _rc, stdout, stderr = _run({"nvidia-smi": f"{program}exit 15", "dmesg": "exit 1"}, tmp_path)
+    assert stderr == ""
+    gpus = parse(stdout).gpus
+    assert [gpu["index"] for gpu in gpus] == [0, 1, 2, 3]
+    assert [gpu["address"] for gpu in gpus] == [f"0000:{bus}:00.0" for bus in _FOUR]
+    assert [gpu["pods"] for gpu in gpus] == [[]] * 4

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
+from metal_gpu import gpu_script
 from metal_gpu.gpu_pods import GpuPods
 from metal_gpu.gpu_use import Gpu, Switch, parse
 from metal_gpu.hosts import Host
@@ -58,6 +59,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    script = gpu_script.SCRIPT.replace(gpu_script.BUS, str(tmp_path))  # not that of this machine
+    monkeypatch.setattr(gpu_script, "SCRIPT", script)
     (tmp_path / "rows").write_text(_rows())
     _install(folder, "nvidia-smi", f"cat {tmp_path}/rows")
     _install(folder, "dmesg", "exit 1")
