@@ -19,6 +19,7 @@ COLLECTION = "metal.gpu"
 _COMMAND = re.compile(
     rf"^ansible-playbook(?P<before>.*?) {re.escape(COLLECTION)}\.(?P<name>\w+)(?P<after>.*)$"
 )
+_OF_CLUSTER = re.compile(r"name: metal\.gpu\.device_plugin$|tasks_from: (prove|leak)\.yml", re.M)
 _REMARK = re.compile(r"\s{2,}#|(?<=\S)\s+#\s")
 
 
@@ -57,6 +58,11 @@ def has_batches(text: str) -> bool:
 def has_report(text: str) -> bool:
     """Tell whether a playbook ends with verdicts, which verify_report writes into a file."""
     return "tasks_from: failures.yml" in text
+
+
+def has_cluster(text: str) -> bool:
+    """Tell whether a playbook talks to the API server of a cluster."""
+    return bool(_OF_CLUSTER.search(text))
 
 
 def describe(text: str) -> Description:

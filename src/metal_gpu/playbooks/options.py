@@ -62,6 +62,8 @@ class Options:
     skip_tags: Sequence[str] = ()
     ask_become_pass: bool = False
     report: str = ""
+    kubeconfig: str = ""
+    context: str = ""
     more: Sequence[str] = ()  # handed on as they are
 
 
@@ -258,6 +260,11 @@ def _own_vars(options: Options) -> list[str]:
         values["metal_gpu_serial"] = parse_serial(options.serial)
     if options.report:
         values["verify_report"] = os.path.abspath(options.report)
+    if options.kubeconfig:  # several files, as in KUBECONFIG
+        paths = map(os.path.expanduser, filter(None, options.kubeconfig.split(os.pathsep)))
+        values["metal_gpu_kubeconfig"] = os.pathsep.join(map(os.path.abspath, paths))
+    if options.context:
+        values["metal_gpu_context"] = options.context
     return [json.dumps(values)] if values else []
 
 

@@ -85,6 +85,20 @@ Report = Annotated[
         "--report", metavar="FILE", help="Write the verdicts to this file (verify_report)."
     ),
 ]
+Kubeconfig = Annotated[
+    str,
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Instead of KUBECONFIG and ~/.kube/config (metal_gpu_kubeconfig).",
+    ),
+]
+Context = Annotated[
+    str,
+    typer.Option(
+        "--context", metavar="NAME", help="A context of the kubeconfig (metal_gpu_context)."
+    ),
+]
 Plain = Annotated[bool, typer.Option("--plain", help="Print lines, also on a terminal.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing if all is well.")]
@@ -120,6 +134,7 @@ def _add(
     is_plan = command == PLAN
     has_batches = files.has_batches(content)
     has_report = files.has_report(content) and not is_plan
+    has_cluster = files.has_cluster(content)
 
     def play(
         context: typer.Context,
@@ -133,6 +148,8 @@ def _add(
         skip_tags: SkipTags = [],  # noqa: B006
         ask_become_pass: AskBecomePass = False,
         report: Report = "",
+        kubeconfig: Kubeconfig = "",
+        kube_context: Context = "",
         plain: Plain = False,
         as_json: AsJson = False,
         quiet: Quiet = False,
@@ -145,6 +162,9 @@ def _add(
             _refuse(f"{command} has no verdicts, so --report would write nothing. Use --json")
         if report and check:
             _refuse("--check changes nothing, so --report would write nothing. Use --json")
+        if (kubeconfig or kube_context) and not has_cluster:
+            name = "--kubeconfig" if kubeconfig else "--context"
+            _refuse(f"{command} talks to no cluster, so {name} has no effect")
         options = Options(
             inventory=inventory,
             check=check or is_plan,
@@ -156,14 +176,21 @@ def _add(
             skip_tags=skip_tags,
             ask_become_pass=ask_become_pass,
             report=report,
+            kubeconfig=kubeconfig,
+            context=kube_context,
             more=context.args,
         )
         how = "json" if as_json else "quiet" if quiet else "plain" if plain else "live"
         raise typer.Exit(run(playbook, content, options, how))
 
-    for name, is_there in {"serial": has_batches, "report": has_report}.items():
+    for name, option, is_there in (
+        ("serial", "--serial", has_batches),
+        ("report", "--report", has_report),
+        ("kubeconfig", "--kubeconfig", has_cluster),
+        ("kube_context", "--context", has_cluster),
+    ):
         if not is_there:
-            refused = typer.Option(f"--{name}", hidden=True, help="Refused: it has no effect here.")
+            refused = typer.Option(option, hidden=True, help="Refused: it has no effect here.")
             play.__annotations__[name] = Annotated[str, refused]
     app.command(command, cls=Command, help=text, short_help=short, context_settings=_SETTINGS)(play)
 

@@ -133,6 +133,25 @@ def test_options_become_arguments():
     assert options.arguments(options.Options()) == []
 
 
+def test_which_playbooks_talk_to_a_cluster():
+    texts = {name: files.path(ROOT, name).read_text(encoding="utf-8") for name in PLAYBOOKS}
+    found = [name for name, text in texts.items() if files.has_cluster(text)]
+    assert found == ["leak_test", "site", "teardown", "verify"]
+
+
+def test_a_kubeconfig_has_an_absolute_path():
+    given = options.Options(kubeconfig="~/admin.conf:b", context="lab")
+    assert options.arguments(given) == [
+        "--extra-vars",
+        json.dumps(
+            {
+                "metal_gpu_kubeconfig": f"{Path.home()}/admin.conf:{Path.cwd()}/b",
+                "metal_gpu_context": "lab",
+            }
+        ),
+    ]
+
+
 def test_a_report_has_an_absolute_path():
     (_flag, value) = options.arguments(options.Options(report="a.json"))
     assert value == f'{{"verify_report": "{os.path.abspath("a.json")}"}}'

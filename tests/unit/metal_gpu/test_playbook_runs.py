@@ -246,6 +246,8 @@ def test_without_ansible_runner_an_error_says_what_to_install(tmp_path):
     ("arguments", "words"),
     [
         (("--serial", "half"), "--serial is 'half'"),
+        (("--kubeconfig", "x"), "small talks to no cluster, so --kubeconfig has no effect"),
+        (("--context", "x"), "small talks to no cluster, so --context has no effect"),
         (("inventory.yml",), "inventory.yml is no option"),
         (
             ("--tags", "drivr"),
