@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from metal_gpu import inventory_machines, inventory_yaml, replace_file
 from metal_gpu.inventory import InventoryError
 from metal_gpu.inventory_groups import Beside, Groups, HostVariables, NotAnInventory
 from metal_gpu.inventory_machines import AddressesOf, Wanted
+from metal_gpu.playbooks import options
 
 GROUP = "gpu_nodes"
 _VAULT = "$ANSIBLE_VAULT;"
@@ -104,7 +106,8 @@ def prepare(path: Path, entries: Sequence[Entry], source: Path | None = None) ->
     with _writing(path):
         replace_file.check(path)
     if before is None:
-        return Prepared(path, None, _new(path, entries), ())
+        is_quiet = not options.names_interpreter(Path.cwd(), os.environ)
+        return Prepared(path, None, _new(path, entries, is_quiet=is_quiet), ())
     place = source or path
     after, collisions = merge(
         str(place), before, entries, _beside(place), inventory_machines.addresses_of
@@ -166,8 +169,12 @@ def _read(path: Path) -> str | None:
     return text
 
 
-def _new(path: Path, entries: Sequence[Entry]) -> str:
-    """Return the text of a new inventory."""
+def _new(path: Path, entries: Sequence[Entry], *, is_quiet: bool) -> str:
+    """Return the text of a new inventory.
+
+    With `is_quiet`, Ansible does not warn on each host that it has looked for Python. The variable
+    would come before a Python that its configuration names.
+    """
     rows = [dict(one.variables) for one in entries]
     shared = {
         name: rows[0][name]
@@ -178,8 +185,9 @@ def _new(path: Path, entries: Sequence[Entry]) -> str:
     for entry, row in zip(entries, rows, strict=True):
         own = {name: value for name, value in row.items() if name not in shared}
         hosts[entry.name] = {**_address(entry), **own, "gpu_count": entry.gpu_count}
+    python = {"ansible_python_interpreter": "auto_silent"} if is_quiet else {}
     content: dict[str, object] = {
-        GROUP: {"hosts": hosts, "vars": {**shared, "ansible_pipelining": True}}
+        GROUP: {"hosts": hosts, "vars": {**shared, **python, "ansible_pipelining": True}}
     }
     for entry in entries:
         for group in entry.groups:

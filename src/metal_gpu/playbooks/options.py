@@ -198,6 +198,13 @@ def configured_inventories(folder: Path, environment: Mapping[str, str]) -> list
     return [base / os.path.expanduser(os.path.expandvars(one)) for one in words]
 
 
+def names_interpreter(folder: Path, environment: Mapping[str, str]) -> bool:
+    """Tell whether Ansible's configuration names the Python of the machines, or how to find it."""
+    _path, config = _config(folder, environment)
+    by_file = _value(config, "defaults", "interpreter_python")
+    return bool(by_file or environment.get("ANSIBLE_PYTHON_INTERPRETER"))
+
+
 def ignored_config(folder: Path, environment: Mapping[str, str]) -> Path | None:
     """Return the ansible.cfg of a folder if Ansible ignores it; None if not, or there is none.
 

@@ -65,7 +65,11 @@ def test_new_file(tmp_path: Path) -> None:
     assert listed["gpu_nodes"]["hosts"] == ["gpu-1", "gpu-2"]
     assert listed["gpu_tesla_p100_pcie_16gb"]["hosts"] == ["gpu-1"]
     assert listed["gpu_l4"]["hosts"] == ["gpu-2"]
-    common = {"ansible_user": "admin", "ansible_pipelining": True}
+    common = {
+        "ansible_user": "admin",
+        "ansible_python_interpreter": "auto_silent",
+        "ansible_pipelining": True,
+    }
     assert variables == {
         "gpu-1": {"ansible_host": "192.0.2.11", "gpu_count": 4, **common},
         "gpu-2": {"ansible_host": "192.0.2.12", "ansible_port": 2222, "gpu_count": 8, **common},
@@ -73,6 +77,19 @@ def test_new_file(tmp_path: Path) -> None:
     again = prepare(path, [GPU_1, GPU_2])
     assert not again.is_changed
     assert again.diff == ""
+
+
+@pytest.mark.parametrize("is_variable", [True, False])
+def test_a_python_that_ansible_is_configured_for_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_variable: bool
+) -> None:
+    """A variable of the inventory would come before it."""
+    monkeypatch.chdir(tmp_path)
+    if is_variable:
+        monkeypatch.setenv("ANSIBLE_PYTHON_INTERPRETER", "/usr/bin/python3.11")
+    else:
+        Path("ansible.cfg").write_text("[defaults]\ninterpreter_python = /usr/bin/python3.11\n")
+    assert "python" not in prepare(Path("inventory.yml"), [GPU_1]).after.replace("playbook", "")
 
 
 def test_merge(tmp_path: Path) -> None:

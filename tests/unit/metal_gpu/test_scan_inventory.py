@@ -49,6 +49,7 @@ def test_new_inventory(tmp_path: Path, machines: list[Machine]) -> None:
         "ansible_user": "admin",
         "ansible_ssh_private_key_file": str(Path("keys/id").absolute()),
         "ansible_ssh_common_args": "-o ProxyJump=bastion",
+        "ansible_python_interpreter": "auto_silent",
         "ansible_pipelining": True,
     }
     assert content["gpu_tesla_p100_pcie_16gb"] == {"hosts": {"gpu-1": {}}}
