@@ -75,7 +75,11 @@ def check(
         )
     if not settings.accept_new_host_keys:
         file = target.new_keys
-        raise _refused("HOST_KEY_UNKNOWN", host, target, kind, blob, file=file, name=_name(kind))
+        # The finding starts with the name of the host.
+        machine = {"machine": "the machine"} if name == host.name else {}
+        raise _refused(
+            "HOST_KEY_UNKNOWN", host, target, kind, blob, file=file, name=_name(kind), **machine
+        )
     known_hosts.add(target.new_keys, name, kind, blob, hashed=target.hash_known_hosts)
 
 
@@ -85,10 +89,9 @@ def _refused(
     found = finding(
         code,
         host.name,
-        machine=target.known_as[0],
+        **{"machine": target.known_as[0], **more},
         kind=kind,
         fingerprint=known_hosts.fingerprint(blob),
-        **more,
     )
     return Unreachable(found)
 

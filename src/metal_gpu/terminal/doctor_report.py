@@ -14,6 +14,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed impo
     Node as Observed,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import name_clashes
+from metal_gpu import gpu_names
 from metal_gpu.nodes import Node, failed
 from metal_gpu.terminal import exit_codes, output
 
@@ -96,7 +97,7 @@ def _machine(node: Observed) -> Machine:
         "gpus": [
             {
                 "address": gpu["address"],
-                "name": names.get(gpu["address"]) or f"device 10de:{gpu['device']}",
+                "name": gpu_names.name(gpu["device"], names.get(gpu["address"])),
             }
             for gpu in node["pci"]
         ],
@@ -124,7 +125,7 @@ def _headline(found: Row) -> str:
     machine = found["machine"]
     if machine is None:
         return "not examined"
-    models = Counter(gpu["name"].removeprefix("NVIDIA ") for gpu in machine["gpus"])
+    models = Counter(gpu["name"] for gpu in machine["gpus"])
     engines = [f"{name} {version}" for name, version in machine["engines"].items()]
     parts = [
         f"{machine['system']}, kernel {machine['kernel']}",

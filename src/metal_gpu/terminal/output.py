@@ -18,11 +18,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
 # rich takes 100 ms to load, so only what prints with it does.
 _CONTROLS = re.compile("[\x7f-\x9f]")
+_TRAILING = re.compile(r" +$", re.MULTILINE)
 _NO_LIMIT = 10_000  # columns
 _PARTS = 4096  # of JSON that are written together: about 64 KiB
 _STYLES = {"refusal": "red", "stop": "red", "failure": "red", "notice": "yellow"}
@@ -86,10 +87,20 @@ def print_table(
         table = _table(names, [*_narrow(columns, names, cells, between)])
         if _fits(table, out):
             break
-    out.print(table)
+    print_whole(out, table)
     if len(names) < len(columns):
         gone = ", ".join(name for name in columns if name not in names)
         print_line(f"no room in {out.width} columns for: {gone}", "dim", stream=stream)
+
+
+def print_whole(out: Console, drawn: RenderableType) -> None:
+    """Print a table, without the blanks at the ends of lines where there is no terminal."""
+    if out.is_terminal:
+        out.print(drawn)
+        return
+    with out.capture() as capture:
+        out.print(drawn)
+    out.file.write(_TRAILING.sub("", capture.get()))
 
 
 def _narrow(

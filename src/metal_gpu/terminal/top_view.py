@@ -88,7 +88,7 @@ class Lines:
             console = output.console()
             parts = drawn(machines, cluster_error, console.width, None, quiet=self._quiet)
             if parts.renderables:
-                console.print(parts)
+                output.print_whole(console, parts)
         sys.stdout.flush()
 
     def __enter__(self) -> Lines:

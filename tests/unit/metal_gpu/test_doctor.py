@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.tests.unit.support import command
+from ansible_collections.metal.gpu.tests.unit.support.healthy import containerd_node
 from ansible_collections.metal.gpu.tests.unit.support.ssh_server import Machine, plant_sudo
 from metal_gpu import Host
 from metal_gpu.nodes import Node
@@ -249,6 +250,16 @@ def test_ctrl_c_leaves_nothing_behind(start, known, key, tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (exit_codes.INTERRUPTED, b"", b"")
+
+
+@pytest.mark.parametrize("has_driver", [True, False])
+def test_models_have_the_names_that_the_scan_gives_them(has_driver):
+    observed = containerd_node().observed()
+    if not has_driver:
+        observed["nvml"]["devices"] = []
+    row = doctor_report.row(Node(Host("gpu-1", "gpu-1"), observed))
+    names = {gpu["name"] for gpu in row["machine"]["gpus"]}
+    assert names == {"Tesla P100-PCIE-16GB"}
 
 
 def test_answer_that_nothing_can_judge_is_a_finding_of_its_machine(monkeypatch):

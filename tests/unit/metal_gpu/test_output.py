@@ -38,6 +38,7 @@ def test_table(capsys):
         ["gpu-10", "[red]8"],
     ]
     assert "\x1b" not in "".join(lines)
+    assert [line for line in lines if line.endswith(" ")] == []
 
 
 COLUMNS = ("host", "GPUs", "kernel", "engine", "cluster node")

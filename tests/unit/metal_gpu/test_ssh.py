@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import paramiko
 import pytest
@@ -53,6 +54,17 @@ def test_unknown_key_is_refused_with_its_fingerprint(start, key, host_key):
     assert fingerprint(host_key.asbytes()) in found["message"]
     assert "--accept-new-host-keys" in found["remedy"]
     assert server.machine.logins == []
+
+
+@pytest.mark.parametrize("is_address", [True, False])
+def test_a_refusal_has_an_address_once(start, key, is_address):
+    """A machine of a scan has its address as its name."""
+    server = start(Machine(keys=[key]))
+    address = f"[127.0.0.1]:{server.port}"
+    host = replace(at(server), name=address) if is_address else at(server)
+    found = finding(host, Settings(user="admin"))
+    words = "the machine" if is_address else address
+    assert f"{host.name}: {words} offers the " in f"{host.name}: {found['message']}"
 
 
 def test_accepted_key_is_known_from_then_on(start, key, home):
