@@ -98,8 +98,9 @@ def leaks_of_docker(output: str, host: str, driver: str | None) -> dict[str, lis
 
     `driver` is the version of the loaded driver.
     """
-    results = leak_docker.parse(output, is_loaded=driver is not None)
-    first = "" if driver is not None else leak_verdict.HOST_FIRST
+    is_loaded = driver is not None
+    results = leak_docker.parse(output, is_loaded=is_loaded)
+    first = "" if is_loaded else leak_verdict.HOST_FIRST
     return {
         "findings": leak_verdict.findings(host, results, leak_verdict.NO_DEFAULT, first),
         "summary": [leak_verdict.summary(host, results)],

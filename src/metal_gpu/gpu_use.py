@@ -97,17 +97,16 @@ def parse(stdout: str) -> Use:
     """Parse the output of the script. Raises gpu_script.Unreadable."""
     parts = gpu_script.split(stdout)
     rc, text = parts["smi"]
-    _rc, log = parts.get("log", ("", ""))
-    _rc, checkpoint = parts.get("checkpoint", ("", ""))
     answer, more = _answer(rc, text)
     bus = gpu_script.gpus_on_bus(parts)
     devices = _placed(answer, parts, bus)
+    log = gpu_script.text(parts, "log")
     events = kernel_log.parse(Output(rc=0, stdout=log, stderr=""), None)["events"]
     by_address: dict[str, list[Xid]] = {}
     for event in events:
         if event["source"] != kernel_events.SXID:
             by_address.setdefault(event["address"], []).append(_xid(event))
-    held = kubelet_devices.parse_checkpoint(checkpoint.strip())
+    held = kubelet_devices.parse_checkpoint(gpu_script.text(parts, "checkpoint").strip())
     holders = _holders(held, {*gpu_script.text(parts, "pods").split()}) if held else {}
     gpus = [_gpu(device, more, by_address, holders) for device in devices]
     failure = answer.failure

@@ -8,7 +8,6 @@ The name of this file makes pytest run it after test_crio.py, and before the tea
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,6 +38,4 @@ def test_it_is_named_with_the_words_of_crio_and_its_remedy(laboratory, gone):
     run = missing_runtime.assert_named_and_mended(laboratory, NODE, WORDS)
     # An event has these words, and the pod itself waits.
     assert run.seconds < SMOKE_TIMEOUT
-    # A table without keys can be left from a former default runtime.
-    drop_in = laboratory.host(NODE).file(DROP_IN).content_string
-    assert tomllib.loads(drop_in) == tomllib.loads(gone)
+    missing_runtime.assert_drop_in_is_back(laboratory, NODE, DROP_IN, gone)

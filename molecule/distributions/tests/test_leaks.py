@@ -8,7 +8,6 @@ The name of this file makes pytest run it after test_distributions.py.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,9 +77,7 @@ def gone(laboratory: Any) -> Iterator[str]:
 def test_runtime_that_is_gone_is_named_with_its_remedy(laboratory, gone):
     assert "nvidia" not in runtimes(laboratory, "gpu-2")
     missing_runtime.assert_named_and_mended(laboratory, "gpu-2", WORDS)
-    # A table without keys can be left from a former default runtime.
-    drop_in = laboratory.host("gpu-2").file(K0S_DROP_IN).content_string
-    assert tomllib.loads(drop_in) == tomllib.loads(gone)
+    missing_runtime.assert_drop_in_is_back(laboratory, "gpu-2", K0S_DROP_IN, gone)
 
 
 @pytest.fixture(scope="module")
