@@ -309,7 +309,13 @@ def offered_by_fish(programs: Path, home: Path, typed: str) -> set[str]:
 
 
 def ansible(programs: Path, folder: Path, *command: str, **variables: str) -> str:
-    return run([programs / command[0], *command[1:]], folder, LC_ALL="C.UTF-8", **variables)
+    """Run a program of Ansible.
+
+    Ansible writes the bytecode of a filter beside it, which `ansible-galaxy collection verify`
+    takes for a change of the collection.
+    """
+    own = {"LC_ALL": "C.UTF-8", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+    return run([programs / command[0], *command[1:]], folder, **own, **variables)
 
 
 def test_playbooks_are_found(with_ansible: Path, tmp_path: Path) -> None:
