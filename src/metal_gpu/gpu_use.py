@@ -163,7 +163,39 @@ def _placed(
     bound = (line.partition(" ") for line in gpu_script.text(parts, "bound").splitlines())
     uuids = {address.lower(): nvidia_driver.parse_uuid(text) for address, _, text in bound}
     slots = [row["address"] for row in bus]
-    return nvidia_smi.place(answer.devices, gpu_script.text(parts, "list"), uuids, slots)
+    listing = gpu_script.text(parts, "list")
+    devices = _with_all_lost(answer.devices, listing)
+    return _in_slots(nvidia_smi.place(devices, listing, uuids, slots), uuids, slots)
+
+
+def _with_all_lost(
+    devices: Sequence[nvidia_smi.NvmlDevice], listing: str
+) -> Sequence[nvidia_smi.NvmlDevice]:
+    """Return the GPUs with all lost ones. The query can end at the first one, the list goes on.
+
+    One form of the line has an index, another one the address, so nothing tells which is which.
+    """
+    lost = nvidia_smi.parse_answer(0, listing, "").devices
+    reached = [device for device in devices if device.uuid or not device.error]
+    return [*reached, *lost] if len(lost) > len(devices) - len(reached) else devices
+
+
+def _in_slots(
+    devices: list[nvidia_smi.NvmlDevice], uuids: Mapping[str, str | None], slots: Sequence[str]
+) -> list[nvidia_smi.NvmlDevice]:
+    """Return the GPUs; lost ones without an address are in the slots without another GPU.
+
+    Which of these has which index is not known.
+    """
+    placed = [device for device in devices if device.pci_address]
+    errors = [device.error for device in devices if not device.pci_address]
+    free = [slot for slot in slots if slot not in {device.pci_address for device in placed}]
+    if len(free) != len(errors) or not all(errors) or len({*errors}) != 1:
+        return devices
+    return placed + [
+        nvidia_smi.NvmlDevice(uuid=uuids.get(slot), pci_address=slot, error=errors[0])
+        for slot in free
+    ]
 
 
 def _gpu(

@@ -257,6 +257,31 @@ def test_the_others_are_shown_where_a_lost_gpu_takes_all_rows() -> None:
     assert [gpu["utilization"] for gpu in use.gpus] == [None] * 4
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [("gpu 2", "gpu 3"), ("gpu 0000:83:00.0", "gpu 0000:84:00.0")],
+    ids=["by index", "by address"],
+)
+def test_all_lost_gpus_are_shown_at_their_slots(lost: tuple[str, str]) -> None:
+    """The query ends at the first one. Both have the slots in which no other GPU is."""
+    others = _recorded("nvidia_smi", "list-unreached").splitlines()[:3]
+    lines = [f"Unable to determine the device handle for {one}: Unknown Error" for one in lost]
+    use = parse(
+        _output(
+            _recorded("nvidia_smi", "unreached-550"),
+            "255",
+            listing="\n".join([*others, *lines]),
+            bus=_BUS_OF_FOUR,
+            bound=_BOUND_OF_FOUR,
+            log="[ 99.000000] NVRM: GPU 0000:84:00.0: GPU has fallen off the bus.\n",
+        )
+    )
+    assert [gpu["address"] for gpu in use.gpus] == [f"0000:{bus}:00.0" for bus in _FOUR]
+    assert [gpu["code"] for gpu in use.gpus] == [None, None, "GPU_FAULTY", "GPU_FAULTY"]
+    assert [gpu["uuid"] for gpu in use.gpus] == [f"{_UUID[:-1]}{number}" for number in range(1, 5)]
+    assert [[one["number"] for one in gpu["xids"]] for gpu in use.gpus] == [[], [], [], [79]]
+
+
 def test_a_gpu_that_only_the_bus_has() -> None:
     """Where NVML answers with "not found" for a GPU, its row is missing, and the exit code is 0."""
     rows = _more(_recorded("nvidia_smi", "query-p100x2"), *"12345")
