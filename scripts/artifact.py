@@ -73,6 +73,9 @@ STRAY = (
 )
 # Variables that turn git to another repository. A hook of git has them.
 ELSEWHERE = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"}
+# In a container, a checkout of the host belongs to another user, and git refuses it. Who builds it
+# runs its code anyway. Source: git-config(1), safe.directory: git takes it from the command line.
+LIST = ("git", "-c", "safe.directory=*", "ls-files", "-z")
 
 
 class Galaxy(TypedDict):
@@ -164,16 +167,14 @@ def read_paths(root: Path) -> list[str]:
 def _read_tracked(root: Path) -> set[str] | None:
     """Return the files that git tracks, and their folders.
 
-    None means that git does not know: the folder is no checkout, git is missing or refuses the
-    folder, because it belongs to another user, or nobody has added the files.
+    None means that git does not know: the folder is no checkout, git is missing, one before 2.38
+    refuses the folder of another user, or nobody has added the files.
     """
     if not (root / ".git").exists():
         return None
     environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
     try:
-        listed = subprocess.run(
-            ["git", "ls-files", "-z"], cwd=root, env=environment, check=True, capture_output=True
-        )
+        listed = subprocess.run(LIST, cwd=root, env=environment, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     files = {os.fsdecode(name) for name in listed.stdout.split(b"\0") if name}

@@ -267,6 +267,16 @@ def test_hook_of_another_repository_reads_the_same(
     assert read_paths(small) == OURS
 
 
+def test_checkout_of_another_user_is_read_by_git(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one of the host in a container. git itself refuses it."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(small, "ls-files")
+    assert read_paths(small) == OURS
+
+
 def test_without_git_all_files_below_the_folders_are_read(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
