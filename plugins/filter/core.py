@@ -19,7 +19,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 - users of ansible-core 2.16 can h
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from ansible import context
+from ansible import constants, context
 
 from ansible_collections.metal.gpu.plugins.module_utils import findings
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
@@ -122,12 +122,14 @@ def registry_questions(hosts: Any, target: Any) -> list[dict[str, object]]:
 def refuse_unknown_tags(words: Iterable[str], known: Iterable[str]) -> str:
     """Return why our playbook refuses these tags; empty if it accepts them.
 
-    A playbook of the user that imports ours can have tags of its own.
+    A playbook of the user that imports ours can have tags of its own. The configuration of Ansible
+    names tags to skip in all playbooks of the user.
     """
     started = [str(one) for one in context.CLIARGS.get("args", ())]
     if not all(one.startswith("metal.gpu.") for one in started):
         return ""
-    return tags.refuse_unknown(plain(words), plain(known), "this playbook")
+    named = [word for word in plain(words) if word not in constants.TAGS_SKIP]
+    return tags.refuse_unknown(named, plain(known), "this playbook")
 
 
 _INTERNAL: Mapping[str, Callable[..., Any]] = {

@@ -489,3 +489,12 @@ def test_special_tags_are_known(tmp_path):
     options = ("--tags=all,tagged,untagged", "--skip-tags=never")
     found = run(tmp_path, "metal.gpu.verify", hosts, *options)
     assert "NODE_UNREACHABLE" in found.output
+
+
+def test_configuration_can_skip_tags_of_other_playbooks(tmp_path, monkeypatch):
+    """It holds for every playbook of the user. What the command line names is for this one."""
+    monkeypatch.setenv("ANSIBLE_SKIP_TAGS", "slow,debug")
+    hosts = inventory({"gpu-1": AWAY})
+    assert "NODE_UNREACHABLE" in run(tmp_path, "metal.gpu.verify", hosts).output
+    found = run(tmp_path, "metal.gpu.verify", hosts, "--skip-tags=quick")
+    assert "quick is no tag of this playbook." in found.words
