@@ -31,12 +31,3 @@ def assert_named_and_mended(laboratory: Any, node: str, words: str) -> Any:
     assert remedy.returncode == 0
     assert laboratory.playbook(*verify).returncode == 0
     return run
-
-
-def assert_drop_in_is_back(laboratory: Any, node: str, path: str, former: str) -> None:
-    """Assert that a drop-in has its former text.
-
-    Only a table without keys at its end, which a former default runtime leaves, does not come back.
-    """
-    without = re.sub(r"\n\[[^\n]+\]\n\Z", "", former)
-    assert laboratory.host(node).file(path).content_string == without

@@ -38,4 +38,4 @@ def test_it_is_named_with_the_words_of_crio_and_its_remedy(laboratory, gone):
     run = missing_runtime.assert_named_and_mended(laboratory, NODE, WORDS)
     # An event has these words, and the pod itself waits.
     assert run.seconds < SMOKE_TIMEOUT
-    missing_runtime.assert_drop_in_is_back(laboratory, NODE, DROP_IN, gone)
+    assert laboratory.host(NODE).file(DROP_IN).content_string == gone

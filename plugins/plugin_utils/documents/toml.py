@@ -150,6 +150,8 @@ def _carry_out(text: str, step: _Step) -> str:
             return _add(text, expressions, path, value)
         case _Drop(path):
             text = _drop(text, expressions, path)
+            if any(one.path == path and not one.is_header for one in expressions):
+                text = _drop_bare_header(text, path[:-1])
             return _ensure(text, path[:-1], {})
         case _Insert(path, place, value):
             return _insert(text, expressions, path, place, value)
@@ -181,6 +183,29 @@ def _drop(text: str, expressions: Sequence[Expression], path: Path) -> str:
             is_apart = one.is_header and text.endswith("\n\n", 0, one.start)
             edits.append(spans.Splice(one.start - is_apart, one.end, ""))
     return spans.spliced(text, edits)
+
+
+def _drop_bare_header(text: str, path: Path) -> str:
+    """Remove the header of a table that has lost its last value, and that its subtables define.
+
+    Such a header stands where a value was added to a table without one. A comment keeps it.
+    """
+    expressions = split(text)
+    under = [one for one in expressions if _is_under(one, path)]
+    header = next((one for one in under if one.is_header and one.path == path), None)
+    if header is None or isinstance(path[-1], int) or all(one is header for one in under):
+        return text
+    if any(one.table == path and not one.is_header for one in under):
+        return text
+    following = (one.start for one in expressions if one.start > header.start)
+    lines = text[header.start : next(following, len(text))]
+    if "#" in lines:
+        return text
+    start, end = header.start, header.end
+    if start == 0 and text.startswith("\n", end):
+        end += 1
+    start -= text.endswith("\n\n", 0, start)
+    return spans.spliced(text, [spans.Splice(start, end, "")])
 
 
 def _add(text: str, expressions: Sequence[Expression], path: Path, value: Any) -> str:

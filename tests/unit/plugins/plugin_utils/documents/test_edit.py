@@ -516,3 +516,48 @@ def test_bad_key_path(path):
 def test_what_cannot_be_edited_alone_is_refused(language, text, wanted):
     with pytest.raises(NotEditable):
         documents.render(text, language, wanted)
+
+
+TABLES = """\
+# The runtimes.
+[crio.runtime.runtimes.nvidia]
+runtime_path = "/usr/bin/nvidia-container-runtime"
+"""
+DEFAULT = Edits(merge=nested(["crio", "runtime", "default_runtime"], "nvidia"))
+
+
+def without_default(text):
+    edits = Edits(remove=(("crio", "runtime", "default_runtime"),))
+    return documents.render(text, "toml", documents.apply(documents.parse(text, "toml"), edits))
+
+
+def with_default(text):
+    return documents.render(text, "toml", documents.apply(documents.parse(text, "toml"), DEFAULT))
+
+
+def test_the_last_value_of_a_table_takes_its_header_with_it():
+    with_header = with_default(TABLES)
+    assert with_header == f'{TABLES}\n[crio.runtime]\ndefault_runtime = "nvidia"\n'
+    assert without_default(with_header) == TABLES
+    above = '[crio.runtime]\ndefault_runtime = "nvidia"\n'
+    assert without_default(f"{above}\n{TABLES.splitlines(True)[1]}") == TABLES.splitlines(True)[1]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        '[crio.runtime] # of the admin\ndefault_runtime = "nvidia"\n',
+        '[crio.runtime]\n# log_level = "info"\ndefault_runtime = "nvidia"\n',
+        '[crio.runtime]\ndefault_runtime = "nvidia"\nlog_level = "info"\n',
+    ],
+)
+def test_a_header_with_a_comment_or_another_value_stays(table):
+    line = 'default_runtime = "nvidia"\n'
+    assert without_default(table + TABLES) == table.replace(line, "") + TABLES
+
+
+def test_a_header_without_subtables_stays():
+    """Its table would not be there without it."""
+    assert without_default('[crio.runtime]\ndefault_runtime = "nvidia"\n') == ""
+    rest = documents.render("[crio.runtime]\nlog_level = 1\n", "toml", {"crio": {"runtime": {}}})
+    assert rest == "[crio.runtime]\n"
