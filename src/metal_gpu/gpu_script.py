@@ -39,21 +39,24 @@ _QUERY = (
 BUS, BOUND = "/sys/bus/pci/devices", "/proc/driver/nvidia/gpus"
 # A folder for each pod that the kubelet has. The kubelet's --root-dir moves it.
 PODS = "/var/lib/kubelet/pods"
-# A shell that prints on login prints before the first mark.
+KILLED = ("124", "137")  # by timeout(1)
+# A shell that prints on login prints before the first mark. No $() waits for nvidia-smi: one that
+# hangs in the driver stays after its limit, and has its output open. The list has the GPUs that a
+# query leaves out which ends at a GPU that is lost; then its exit code is not 0.
 SCRIPT = f"""\
 mark() {{ printf '\\n%s %s %s\\n' '{_MARK}' "$1" "$2"; }}
 mark begin 0
-answer=
 if command -v nvidia-smi >/dev/null 2>&1; then
-  answer=$(timeout -k 1 {nvidia_smi.TIMEOUT_S} {shlex.join(_QUERY)} 2>&1)
+  timeout -k 1 {nvidia_smi.TIMEOUT_S} {shlex.join(_QUERY)} 2>&1
   code=$?
-  printf '%s\\n' "$answer"
   mark smi $code
 else
+  code=0
   mark smi missing
 fi
-case $answer in *'nable to determine the device handle'*)
-  timeout -k 1 {nvidia_smi.TIMEOUT_S} {shlex.join(nvidia_smi.LIST)} 2>/dev/null
+case $code in
+  0 | {" | ".join(KILLED)}) ;;
+  *) timeout -k 1 {nvidia_smi.TIMEOUT_S} {shlex.join(nvidia_smi.LIST)} 2>/dev/null ;;
 esac
 mark list 0
 for function in {BUS}/*; do

@@ -25,10 +25,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 from metal_gpu import gpu_names, gpu_script
-from metal_gpu.gpu_script import MORE, Parts
+from metal_gpu.gpu_script import KILLED, MORE, Parts
 
 _NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,4})?", re.ASCII)
-_KILLED = ("124", "137")  # by timeout(1)
 _TIERS = (xids.HARDWARE, xids.RESET, xids.UNKNOWN, xids.APPLICATION, xids.INFORMATION)
 BROKEN = (xids.HARDWARE, xids.RESET)
 
@@ -150,7 +149,7 @@ def _answer(rc: str, text: str) -> tuple[nvidia_smi.NvmlAnswer, dict[int, list[s
             more[int(cells[0])] = cells[width:]
             line = ", ".join(cells[:width])
         rows.append(line)
-    code = None if rc in _KILLED else int(rc)
+    code = None if rc in KILLED else int(rc)
     return nvidia_smi.parse_answer(code, "\n".join(rows), ""), more
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -320,6 +321,14 @@ def test_machine_that_does_not_run_the_script(text: str, code: str) -> None:
     assert refused.value.code == code
 
 
+def _script(tmp_path: Path) -> str:
+    """Return the script, without the files of this machine."""
+    script = gpu_script.SCRIPT
+    for path in (gpu_script.BUS, gpu_script.BOUND, gpu_script.PODS, kubelet_devices.CHECKPOINT):
+        script = script.replace(path, f"{tmp_path}{path}")
+    return script
+
+
 def _run(programs: dict[str, str], tmp_path: Path, **variables: str) -> Any:
     """Run the script with these programs before all others."""
     folder = tmp_path / "bin"
@@ -327,13 +336,10 @@ def _run(programs: dict[str, str], tmp_path: Path, **variables: str) -> Any:
     for name, text in programs.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
-    script = gpu_script.SCRIPT
-    for path in (gpu_script.BUS, gpu_script.BOUND, gpu_script.PODS, kubelet_devices.CHECKPOINT):
-        script = script.replace(path, f"{tmp_path}{path}")  # nothing of this machine
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **variables}
     done = subprocess.run(
         ["sh", "-s"],
-        input=script,
+        input=_script(tmp_path),
         capture_output=True,
         text=True,
         check=False,
@@ -364,6 +370,30 @@ def test_the_script_without_a_driver(tmp_path: Path) -> None:
         {"nvidia-smi": "echo Driver not loaded >&2; exit 9", "dmesg": "exit 1"}, tmp_path
     )
     assert parse(stdout) == ([], "Driver not loaded", "NVML_UNAVAILABLE", ())
+
+
+def test_the_script_ends_although_nvidia_smi_hangs(tmp_path: Path) -> None:
+    """A process in the driver outlives the signals of timeout(1), and has its output open."""
+    pid, printed = tmp_path / "pid", tmp_path / "printed"
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\nsetsid sleep 60 &\necho $! >{pid}\nexit 124\n")
+    smi.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    try:
+        with printed.open("w") as output:
+            subprocess.run(
+                ["sh", "-s"],
+                input=_script(tmp_path),
+                stdout=output,
+                text=True,
+                check=True,
+                env=environment,
+                timeout=30,
+            )
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+    use = parse(printed.read_text())
+    assert (use.error, use.code) == ("nvidia-smi did not end within 30 s", "NVML_UNAVAILABLE")
 
 
 def test_the_script_leaves_the_answers_of_plugins_on_the_machine(tmp_path: Path) -> None:
