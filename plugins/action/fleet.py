@@ -90,7 +90,7 @@ class ActionModule(ActionBase):
                         answers,
                         again.get(host.name),
                         drift=options["drift"],
-                        check_mode=self._task.check_mode,
+                        check_mode=self._task.check_mode and options["rehearsal"],
                     )
                     for host in hosts
                     if query == "verdicts" or fleet.is_left_out(host)

@@ -91,6 +91,12 @@ options:
     description: Whether the steps of plans are findings.
     type: bool
     default: true
+  rehearsal:
+    description:
+      - Whether a real run would carry out the steps of plans. In check mode, what they mend is then
+        no finding.
+    type: bool
+    default: true
   image:
     description: With O(query=images) and O(query=containers), the image.
     type: str
@@ -264,6 +270,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "again": {"type": "list", "elements": "dict", "default": []},
     "since": {"type": "float"},
     "drift": {"type": "bool", "default": True},
+    "rehearsal": {"type": "bool", "default": True},
     "report": {"type": "path"},
     "image": {"type": "str", "default": ""},
     "capabilities": {"type": "list", "elements": "str", "default": []},

@@ -314,6 +314,21 @@ def test_rehearsal_of_bare_nodes_is_no_failure(tmp_path, fleet):
     assert "metal_gpu_outcome: unhealthy" in found.output
 
 
+def test_check_mode_of_verify_hides_nothing(tmp_path, fleet):
+    """It has no real run that would set up what is missing."""
+    hosts = fleet.inventory(1)
+    hosts["gpu_nodes"]["vars"]["verify_drift"] = True
+    host = hosts["gpu_nodes"]["hosts"]["gpu-0"]
+    give_work(host)
+    failure = {"code": "not_installed", "exit_code": None, "message": "nvidia-smi is not installed"}
+    host["metal_gpu"]["node"]["nvml"].update(devices=[], failure=failure)
+    host["metal_gpu"]["node"]["kernel"]["modules"] = []
+    found = run(tmp_path, "metal.gpu.verify", hosts, "--check", **QUIET)
+    assert found.code == 2, found.output
+    assert re.search(r"^gpu-0 .* NVML_UNAVAILABLE DRIFTED$", found.output, re.MULTILINE)
+    assert "metal_gpu_outcome: unhealthy" in found.output
+
+
 def importing(playbook: str, hosts: str) -> dict[str, Any]:
     return {
         "ansible.builtin.import_playbook": f"metal.gpu.{playbook}",

@@ -25,7 +25,12 @@ EXAMPLE = ROOT / "inventories" / "example" / "group_vars" / "gpu_nodes.yml"
 # The words by which roles read what they share, less what they set themselves.
 SHARED = re.compile(r"\b(?:gpu_count|gpu_expected|metal_gpu_\w+)\b")
 FACTS = {"metal_gpu_run", "metal_gpu_stopped", "metal_gpu_failures", "metal_gpu_unanswered"}
-OWN = {"metal_gpu_observation_is_fresh", "metal_gpu_this_run", *FACTS}
+OWN = {
+    "metal_gpu_observation_is_fresh",
+    "metal_gpu_only_proves",
+    "metal_gpu_this_run",
+    *FACTS,
+}
 PLANNED = {"gpu_count", "gpu_expected", "metal_gpu_engine"}  # read by metal.gpu.plan
 PLUGINS = ROOT / "plugins"
 # The words by which modules of ours read them.
