@@ -93,6 +93,13 @@ options:
     description: Name of the resource that a pod with a GPU requests.
     type: str
     default: nvidia.com/gpu
+  other_resources:
+    description:
+      - Names of other resources that are GPUs, as another device plugin gives them. A node that
+        offers one of them offers GPUs. Those of NVIDIA's device plugin need not be named.
+    type: list
+    elements: str
+    default: []
   tolerations:
     description: Tolerations of the pods, as in M(metal.gpu.gpu_smoke_pod).
     type: list
@@ -240,6 +247,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "image": {"type": "str", "required": True},
     "cuda_image": {"type": "str", "required": True},
     "runtime_class": {"type": "str", "default": "nvidia"},
+    "other_resources": {"type": "list", "elements": "str", "default": []},
     "batch": {"type": "int", "default": 10},
 }
 
@@ -252,6 +260,7 @@ def run(
     *,
     batch: int,
     check_mode: bool,
+    others: Sequence[str] = (),
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" if a node failed; raise KubeError."""
@@ -259,7 +268,7 @@ def run(
         client, template.namespace, check_mode=check_mode, clock=clock
     )
     results: dict[str, dict[str, Result]] = {name: {} for name in nodes}
-    there = leak_run.nodes_of(client, nodes, template.resource)
+    there = leak_run.nodes_of(client, nodes, template.resource, others)
     known = [name for name in nodes if name in there]
     for name in nodes:
         if name not in there:
@@ -279,7 +288,7 @@ def run(
             for one in tries:
                 results[one.node][one.attempt] = found[one]
         # Meanwhile, a device plugin that had just started has offered its GPUs.
-        there = leak_run.nodes_of(client, nodes, template.resource)
+        there = leak_run.nodes_of(client, nodes, template.resource, others)
 
     no_gpu = {name: leak_pods.offers_no_gpu(one, template.resource) for name, one in there.items()}
     findings: list[dict[str, str]] = []
@@ -328,6 +337,7 @@ def main() -> None:
             template,
             batch=params["batch"],
             check_mode=module.check_mode,
+            others=params["other_resources"],
         ),
         nodes={},
         findings=[],

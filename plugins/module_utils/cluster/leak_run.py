@@ -32,7 +32,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Template
@@ -211,11 +211,13 @@ def _refused(error: ApiRefused | ApiUnreachable, resource: str) -> Result:
     return Result(leak_pods.UNPROVEN, message=text)
 
 
-def nodes_of(client: Client, names: Sequence[str], resource: str) -> dict[str, NodeStatus]:
-    """Return those of these nodes that the cluster has, by name."""
+def nodes_of(
+    client: Client, names: Sequence[str], resource: str, others: Collection[str]
+) -> dict[str, NodeStatus]:
+    """Return those of these nodes that the cluster has, by name. `others` are GPUs as well."""
 
     def keep(node: dict[str, Any]) -> NodeStatus | None:
         is_named = section(node, "metadata").get("name") in names
-        return node_status.parse_node(node, resource) if is_named else None
+        return node_status.parse_node(node, resource, others) if is_named else None
 
     return client.snapshot("nodes", keep)

@@ -86,6 +86,7 @@ def report(host: Host) -> dict[str, Any]:
         "refusals": [*host.planned.get("refusals", ())],
         "work": work,
         "gives_gpus_by_default": _gives_gpus_by_default(host),
+        "resources": [*(variables.gpu_expected(host.planned.get("expected")) or ())],
         "notices": [one for plan in silent for one in plan["notices"]],
     }
 

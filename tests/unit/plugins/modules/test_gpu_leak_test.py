@@ -450,6 +450,19 @@ def test_a_node_whose_gpus_have_other_names_offers_some(cluster, leak, resource)
     assert leak("gpu-1", attempts=["image_variable"])["nodes"]["gpu-1"]["state"] == "ok"
 
 
+@pytest.mark.parametrize(
+    ("known", "state"),
+    [([], "unproven"), (["example.com/h100"], "ok")],
+    ids=["unknown", "named"],
+)
+def test_a_node_whose_gpus_another_device_plugin_names(cluster, leak, known, state):
+    cluster.put("nodes", node("gpu-1", {"example.com/h100": 8}))
+    behave(cluster)
+    options = {"attempts": ["image_variable"], "other_resources": known}
+    result = leak("gpu-1", fails=not known, **options)
+    assert result["nodes"]["gpu-1"]["state"] == state
+
+
 def test_an_image_that_does_not_set_the_variable_asks_for_nothing(cluster, leak):
     unset = {"phase": "Succeeded", "containerStatuses": [ended("look", UNSET)]}
     names = ("image_variable", "runtime_class", "second_container")

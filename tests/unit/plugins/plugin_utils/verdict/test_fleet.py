@@ -53,6 +53,11 @@ def test_host_that_was_proved_is_not_observed_again() -> None:
     assert not fleet.fails(verdict)
 
 
+def test_resources_are_those_that_the_inventory_names() -> None:
+    for value, names in (({"example.com/h100": 8}, ["example.com/h100"]), (None, []), ("?", [])):
+        assert fleet.report(host(planned(expected=value)))["resources"] == names
+
+
 def test_work_is_what_any_plan_has() -> None:
     assert fleet.report(host(planned()))["work"] == []
     report = fleet.report(host(planned(plans={"nvidia_driver": DRIFT})))
