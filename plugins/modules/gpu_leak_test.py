@@ -219,6 +219,7 @@ error:
 """
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -233,6 +234,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     smoke_cleanup,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Result, Try
 
@@ -287,8 +289,10 @@ def run(
             left |= kept
             for one in tries:
                 results[one.node][one.attempt] = found[one]
-        # Meanwhile, a device plugin that had just started has offered its GPUs.
-        there = leak_run.nodes_of(client, nodes, template.resource, others)
+        # Meanwhile, a device plugin that had just started has offered its GPUs. Without an answer,
+        # what the pods have seen still counts.
+        with suppress(KubeError):
+            there = leak_run.nodes_of(client, nodes, template.resource, others)
 
     no_gpu = {name: leak_pods.offers_no_gpu(one, template.resource) for name, one in there.items()}
     findings: list[dict[str, str]] = []

@@ -394,6 +394,16 @@ def test_a_node_that_offers_gpus_only_meanwhile_is_proven(cluster, leak):
     assert result["nodes"]["gpu-1"]["state"] == "ok"
 
 
+def test_a_leak_is_one_although_the_server_does_not_answer_later(cluster, leak):
+    def sees(_node: str, attempt: str) -> bool:
+        cluster.refusals["list", "nodes"] = Refusal(403, "nodes is forbidden")
+        return attempt in {"privileged", *LEAKS}
+
+    behave(cluster, sees)
+    result = leak("gpu-1", fails=True)
+    assert [one["code"] for one in result["findings"]] == ["GPU_LEAKED"]
+
+
 @pytest.mark.parametrize(
     ("capacity", "allocatable", "words"),
     [
