@@ -227,7 +227,8 @@ def _gpu(
 def _on_bus(row: pci.GpuRow, found: list[Xid], *, is_told: bool) -> Gpu:
     """Return a GPU of which only the bus knows; `is_told` if the machine's error says why."""
     model = gpu_names.name(row["device"], None)
-    if is_told or row["driver"] != "nvidia":  # such as one of a virtual machine
+    # Another driver has it, such as that of a virtual machine.
+    if is_told or row["driver"] not in ("nvidia", None):
         return {**_silent(row["address"], found), "model": model, "error": None}
     code = _log_code(found) or "NVML_COUNT_DIFFERS"
     return {**_silent(row["address"], found), "model": model, "code": code}

@@ -299,6 +299,12 @@ def test_a_gpu_that_only_the_bus_has() -> None:
     assert (lent["address"], lent["error"], lent["code"]) == ("0000:85:00.0", None, None)
 
 
+def test_a_gpu_that_the_driver_could_not_take() -> None:
+    rows = _more(_recorded("nvidia_smi", "query-p100x2"), *"12345")
+    *_, refused = parse(_output(rows, bus="0000:84:00.0 15f8 030200")).gpus
+    assert (refused["address"], refused["code"]) == ("0000:84:00.0", "NVML_COUNT_DIFFERS")
+
+
 def test_gpus_without_a_driver_that_answers() -> None:
     """The error of the machine says why nothing is known about its GPUs."""
     use = parse(_output("", "124", bus=_BUS_OF_FOUR, bound=_BOUND_OF_FOUR))
