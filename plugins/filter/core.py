@@ -17,6 +17,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 - users of ansible-core 2.16 can h
     raise ImportError(f"metal.gpu needs Python 3.11 or later on the controller, found {found}")
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ansible import constants, context
@@ -119,6 +120,11 @@ def registry_questions(hosts: Any, target: Any) -> list[dict[str, object]]:
     return content.questions(plain(hosts), plain(target))
 
 
+def _is_ours(playbook: str) -> bool:
+    """Tell whether a playbook is ours, by its name or by its path."""
+    return playbook.startswith("metal.gpu.") or Path(playbook).resolve().parent == _PLAYBOOKS
+
+
 def refuse_unknown_tags(words: Iterable[str], known: Iterable[str]) -> str:
     """Return why our playbook refuses these tags; empty if it accepts them.
 
@@ -126,12 +132,13 @@ def refuse_unknown_tags(words: Iterable[str], known: Iterable[str]) -> str:
     names tags to skip in all playbooks of the user.
     """
     started = [str(one) for one in context.CLIARGS.get("args", ())]
-    if not all(one.startswith("metal.gpu.") for one in started):
+    if not all(map(_is_ours, started)):
         return ""
     named = [word for word in plain(words) if word not in constants.TAGS_SKIP]
     return tags.refuse_unknown(named, plain(known), "this playbook")
 
 
+_PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "judge_exports": judge_exports,
     "judge_fabric": judge_fabric,

@@ -477,6 +477,13 @@ def test_a_tag_that_the_playbook_does_not_have(tmp_path, playbook, option, words
     assert "UNREACHABLE" not in found.output
 
 
+def test_a_playbook_by_its_path_refuses_a_tag_as_well(tmp_path):
+    hosts = inventory({"gpu-1": AWAY})
+    found = run(tmp_path, str(ROOT / "playbooks" / "verify.yml"), hosts, "--tags=drivr")
+    assert found.code == 2, found.output
+    assert "drivr is no tag of this playbook." in found.words
+
+
 def test_a_playbook_that_imports_ours_can_have_tags_of_its_own(tmp_path):
     importing = {"ansible.builtin.import_playbook": "metal.gpu.verify", "tags": ["gpu"]}
     plays = [{"name": "GPUs", **importing}]
