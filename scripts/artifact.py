@@ -72,7 +72,9 @@ STRAY = (
     "playbooks/inventor*",
 )
 # Variables that turn git to another repository. A hook of git has them.
-ELSEWHERE = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"}
+ELSEWHERE = {
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"),
+}
 # In a container, a checkout of the host belongs to another user, and git refuses it. Who builds it
 # runs its code anyway. Source: git-config(1), safe.directory: git takes it from the command line.
 LIST = ("git", "-c", "safe.directory=*", "ls-files", "-z")

@@ -264,6 +264,8 @@ def test_hook_of_another_repository_reads_the_same(
     """git sets these variables for its hooks."""
     monkeypatch.setenv("GIT_DIR", str(ROOT / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(ROOT / ".git/index"))
+    monkeypatch.setenv("GIT_COMMON_DIR", str(ROOT / ".git"))
+    monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(ROOT / ".git/objects"))
     assert read_paths(small) == OURS
 
 
