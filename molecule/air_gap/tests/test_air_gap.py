@@ -19,6 +19,10 @@ from air_gap import MIRROR_PORT, USER, AirGap
 
 OPERATIONS_ALLOWED = 1
 PLUGIN = "nvcr.io/nvidia/k8s-device-plugin"
+NODES = {"gpu-1", "gpu-2", "gpu-3", "gpu-4"}
+ENGINES = {"gpu-2": "containerd.io_", "gpu-3": "cri-o_"}
+WITH_RUN_FILE = "gpu-4"
+RUN_FILE = "NVIDIA-Linux-x86_64-580.178.04.run"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +34,8 @@ def test_second_run_changes_nothing_and_every_gpu_is_proven(laboratory, gap):
     option, inventory = gap.inventories
     run = laboratory.playbook("metal.gpu.site", option, "-vvv", inventory=inventory)
     for node, count in laboratory.unchanged_within(run, OPERATIONS_ALLOWED).items():
-        assert re.search(rf"{node} .*?(\s+4){{5}}\s+4/4\s+ok\b", run.output)
+        gpus = laboratory.gpu_count[node]
+        assert re.search(rf"{node} .*?(\s+{gpus}){{5}}\s+{gpus}/{gpus}\s+ok\b", run.output)
         print(f"\n{node}: {count} remote operations, {OPERATIONS_ALLOWED} allowed", end=" ")
 
 
@@ -55,10 +60,12 @@ def test_packages_are_those_of_the_mirror(laboratory, gap, node):
     assert others
     assert all(url.startswith(f"{place}/") for url in others)
     fetched = gap.fetched("second-mirror", laboratory.addresses[node])
-    names = " ".join(path for path in fetched if path.endswith(".deb"))
+    names = " ".join(path.rpartition("/")[2] for path in fetched)
     assert "nvidia-container-toolkit_" in names
-    assert "libcuda1_" in names
-    assert ("containerd.io_" in names) == (node == "gpu-2")
+    assert ("libcuda1_" in names) == (node != WITH_RUN_FILE)
+    assert (RUN_FILE in names) == (node == WITH_RUN_FILE)
+    engines = {engine for engine in ENGINES.values() if f" {engine}" in f" {names}"}
+    assert engines == {ENGINES[node]} if node in ENGINES else engines == set()
 
 
 def test_images_are_those_of_the_second_registry(laboratory, gap, node):
@@ -79,7 +86,7 @@ def test_variables_are_the_only_ones_that_name_the_mirror(gap):
     """The admin's own inventory has the addresses of the internet, and stays as it is."""
     assert str(MIRROR_PORT) not in gap.state.inventory.read_text()
     variables = yaml.safe_load((gap.folder / "variables.yml").read_text())["all"]["hosts"]
-    assert {*variables} == {"gpu-1", "gpu-2"}
+    assert {*variables} == NODES
     for found in variables.values():
         assert found["device_plugin_image"] == f"{gap.registry}/{PLUGIN}"
 
