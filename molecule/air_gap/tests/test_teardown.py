@@ -14,7 +14,16 @@ HISTORY = re.compile(rf"{FOLDER}/%2Fetc%2Fcontainerd%2Fconfig\.toml@metal\.gpu\.
 # What depmod writes when dkms builds the driver. The laboratory has no package of a kernel for
 # Debian 13, and every real kernel's package has these files.
 OF_DEPMOD = re.compile(r"/usr/lib/modules/[^/]+/modules\.[a-z.]+: None → ")
-MAY_STAY = {"gpu-1": (), "gpu-2": (HISTORY, OF_DEPMOD), "gpu-3": (OF_DEPMOD,), "gpu-4": ()}
+# The engine that stays also starts at boot.
+LINKS = re.compile(
+    r"/etc/systemd/system/(cri-o\.service|multi-user\.target\.wants/crio\.service): None → "
+)
+MAY_STAY = {
+    "gpu-1": (),
+    "gpu-2": (HISTORY, OF_DEPMOD),
+    "gpu-3": (LINKS, OF_DEPMOD),
+    "gpu-4": (),
+}
 
 
 def test_everything_goes(laboratory):
