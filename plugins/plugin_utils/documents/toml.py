@@ -201,11 +201,8 @@ def _drop_bare_header(text: str, path: Path) -> str:
     lines = text[header.start : next(following, len(text))]
     if "#" in lines:
         return text
-    start, end = header.start, header.end
-    if start == 0 and text.startswith("\n", end):
-        end += 1
-    start -= text.endswith("\n\n", 0, start)
-    return spans.spliced(text, [spans.Splice(start, end, "")])
+    rest = _drop(text, [header], path)
+    return rest if header.start else rest.removeprefix("\n")
 
 
 def _add(text: str, expressions: Sequence[Expression], path: Path, value: Any) -> str:

@@ -327,14 +327,6 @@ def test_machine_that_does_not_run_the_script(text: str, code: str) -> None:
     assert refused.value.code == code
 
 
-def _script(tmp_path: Path) -> str:
-    """Return the script, without the files of this machine."""
-    script = gpu_script.SCRIPT
-    for path in (gpu_script.BUS, gpu_script.BOUND, gpu_script.PODS, kubelet_devices.CHECKPOINT):
-        script = script.replace(path, f"{tmp_path}{path}")
-    return script
-
-
 def _run(programs: dict[str, str], tmp_path: Path, **variables: str) -> Any:
     """Run the script with these programs before all others."""
     folder = tmp_path / "bin"
@@ -343,15 +335,23 @@ def _run(programs: dict[str, str], tmp_path: Path, **variables: str) -> Any:
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **variables}
-    done = subprocess.run(
-        ["sh", "-s"],
-        input=_script(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
-    return done.returncode, done.stdout, done.stderr
+    script = gpu_script.SCRIPT
+    for path in (gpu_script.BUS, gpu_script.BOUND, gpu_script.PODS, kubelet_devices.CHECKPOINT):
+        script = script.replace(path, f"{tmp_path}{path}")  # nothing of this machine
+    # Unlike pipes, files do not wait for a process that stays.
+    stdout, stderr = tmp_path / "stdout", tmp_path / "stderr"
+    with stdout.open("w") as output, stderr.open("w") as errors:
+        done = subprocess.run(
+            ["sh", "-s"],
+            input=script,
+            stdout=output,
+            stderr=errors,
+            text=True,
+            check=False,
+            env=environment,
+            timeout=30,
+        )
+    return done.returncode, stdout.read_text(), stderr.read_text()
 
 
 def test_the_script(tmp_path: Path) -> None:
@@ -380,25 +380,14 @@ def test_the_script_without_a_driver(tmp_path: Path) -> None:
 
 def test_the_script_ends_although_nvidia_smi_hangs(tmp_path: Path) -> None:
     """A process in the driver outlives the signals of timeout(1), and has its output open."""
-    pid, printed = tmp_path / "pid", tmp_path / "printed"
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text(f"#!/bin/sh\nsetsid sleep 60 &\necho $! >{pid}\nexit 124\n")
-    smi.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    pid = tmp_path / "pid"
+    program = f"setsid sleep 60 &\necho $! >{pid}\nexit 124"
     try:
-        with printed.open("w") as output:
-            subprocess.run(
-                ["sh", "-s"],
-                input=_script(tmp_path),
-                stdout=output,
-                text=True,
-                check=True,
-                env=environment,
-                timeout=30,
-            )
+        rc, stdout, _stderr = _run({"nvidia-smi": program}, tmp_path)
     finally:
         os.kill(int(pid.read_text()), signal.SIGKILL)
-    use = parse(printed.read_text())
+    assert rc == 0
+    use = parse(stdout)
     assert (use.error, use.code) == ("nvidia-smi did not end within 30 s", "NVML_UNAVAILABLE")
 
 
