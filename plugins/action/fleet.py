@@ -18,7 +18,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.fleet import ARGUMENT_SPEC
-from ansible_collections.metal.gpu.plugins.plugin_utils import role_defaults
+from ansible_collections.metal.gpu.plugins.plugin_utils import role_defaults, tags
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import for_node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import (
@@ -76,12 +76,14 @@ class ActionModule(ActionBase):
             result["explained"] = explain(one for found in unfit.values() for one in found)
         else:
             again = {row["host"]: plain(row) for row in options["again"]}
+            left_out = tags.left_out(task_vars["ansible_run_tags"], task_vars["ansible_skip_tags"])
             if query == "containers":
                 verdicts = portability.judge(
                     list(_tried(task_vars, hosts)),
                     _wanted(options),
                     drift=options["drift"],
                     check_mode=self._task.check_mode,
+                    left_out=left_out,
                 )
             else:
                 verdicts = [
@@ -91,6 +93,7 @@ class ActionModule(ActionBase):
                         again.get(host.name),
                         drift=options["drift"],
                         check_mode=self._task.check_mode and options["rehearsal"],
+                        left_out=left_out,
                     )
                     for host in hosts
                     if query == "verdicts" or fleet.is_left_out(host)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which words of `--tags` and `--skip-tags` choose nothing. No I/O.
+"""What `--tags` and `--skip-tags` choose: which words choose nothing, and which roles. No I/O.
 
 Ansible itself accepts every word, and a run of no task ends well.
 """
@@ -9,10 +9,24 @@ Ansible itself accepts every word, and a run of no task ends well.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 # Source: ansible-core 2.21.5, docs of `tags`, and lib/ansible/playbook/taggable.py
 SPECIAL = ("all", "always", "never", "tagged", "untagged")
+
+# The tag of each role that changes nodes, in the playbooks of this collection.
+ROLES: Mapping[str, str] = {
+    "containerd": "engine",
+    "crio": "engine",
+    "docker_ce": "engine",
+    "kubelet_device_plugins": "kubelet",
+    "nfs_mounts": "nfs",
+    "nvidia_container_runtime": "runtime",
+    "nvidia_driver": "driver",
+    "registries": "registries",
+}
+# The tags of what follows the roles.
+_LAST = ("device_plugin", "verify")
 
 
 def refuse_unknown(words: Iterable[str], known: Sequence[str], playbook: str) -> str:
@@ -20,8 +34,7 @@ def refuse_unknown(words: Iterable[str], known: Sequence[str], playbook: str) ->
 
     A word can be a list with commas. `playbook` is how the message names it.
     """
-    single = [part.strip() for word in words for part in str(word).split(",")]
-    unknown = [one for one in dict.fromkeys(single) if one and one not in (*known, *SPECIAL)]
+    unknown = [one for one in _single(words) if one not in (*known, *SPECIAL)]
     if not unknown:
         return ""
     tag = unknown[0]
@@ -29,3 +42,25 @@ def refuse_unknown(words: Iterable[str], known: Sequence[str], playbook: str) ->
     hint = f"; did you mean {near[0]}?" if near else "."
     has = f"has the tags {', '.join(sorted(known))}" if known else "has no tags"
     return f"{tag} is no tag of {playbook}{hint} It {has}"
+
+
+def left_out(run: Iterable[str], skip: Iterable[str]) -> frozenset[str]:
+    """Return the roles that a run with these tags leaves out.
+
+    A tag that the playbooks do not have is one of a playbook that imports them. There it can choose
+    every role.
+    """
+    chosen, skipped = _single(run), _single(skip)
+    known = {*ROLES.values(), *_LAST, *SPECIAL}
+    every = not known.issuperset(chosen) or not {"all", "tagged"}.isdisjoint(chosen)
+    return frozenset(
+        role
+        for role, tag in ROLES.items()
+        if tag in skipped or "tagged" in skipped or not (every or tag in chosen)
+    )
+
+
+def _single(words: Iterable[str]) -> list[str]:
+    """Return each word once."""
+    single = (part.strip() for word in words for part in str(word).split(","))
+    return [word for word in dict.fromkeys(single) if word]

@@ -158,10 +158,12 @@ def judge(
     *,
     drift: bool,
     check_mode: bool = False,
+    left_out: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the verdict on a host. `again` is the second result of metal.gpu.plan, if any.
 
-    In check mode, a host can be `planned`: only a real run can tell what it comes to.
+    In check mode, a host can be `planned`: only a real run can tell what it comes to. The roles in
+    `left_out` do not run, because of tags.
     """
     node = host.planned.get("node")
     known = [*host.findings]
@@ -199,7 +201,7 @@ def judge(
         "planned": False,
         "left_out": bool(known),
         "changed": _has_changed(host),
-        "would_change": bool(host.work),
+        "would_change": not {*host.work}.issubset(left_out),
     }
     if not check_mode or known:
         return verdict
@@ -208,10 +210,11 @@ def judge(
     waiting = rehearsal.waiting(
         verdict["findings"],
         node,
-        work,
+        work.difference(left_out),
         answers.capacity.get(name),
         expected,
         is_plugin_pending=host.is_plugin_pending,
+        is_complete=work.isdisjoint(left_out),
     )
     return _rehearsed(verdict, waiting) if waiting else verdict
 

@@ -9,7 +9,7 @@ host with its GPUs, its driver, its version of CUDA, its Docker, and the result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from posixpath import basename
 from typing import Any, NamedTuple, cast
 
@@ -101,14 +101,21 @@ def candidates(hosts: Sequence[Tried], wanted: Wanted) -> list[str]:
 
 
 def judge(
-    hosts: Sequence[Tried], wanted: Wanted, *, drift: bool, check_mode: bool = False
+    hosts: Sequence[Tried],
+    wanted: Wanted,
+    *,
+    drift: bool,
+    check_mode: bool = False,
+    left_out: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Return the verdict on each host: that on the machine, and what the image did there."""
     found = _pulled(hosts, wanted)
     known = _decide(hosts, wanted, found)
     verdicts = []
     for one in hosts:
-        base = fleet.judge(one.host, _SILENT, None, drift=drift, check_mode=check_mode)
+        base = fleet.judge(
+            one.host, _SILENT, None, drift=drift, check_mode=check_mode, left_out=left_out
+        )
         node = cast(Node | None, one.host.planned.get("node"))
         proof = None
         if one.ran is not None:

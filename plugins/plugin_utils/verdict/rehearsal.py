@@ -44,15 +44,17 @@ def waiting(
     expected: int | None,
     *,
     is_plugin_pending: bool,
+    is_complete: bool = True,
 ) -> list[Finding]:
     """Return those of a node's findings that wait for the real run.
 
     `work` are the roles with steps, and `cluster` is the node's row of metal.gpu.gpu_capacity.
-    `is_plugin_pending` is whether the real run changes the device plugin.
+    `is_plugin_pending` is whether the real run changes the device plugin. `is_complete` is false if
+    tags leave out a role with steps, because drift then stays.
     """
     if node is None:
         return []
-    codes = {DRIFT}
+    codes = {DRIFT} if is_complete else set()
     if work:
         codes |= {*_OF_SERVICES}
     if DRIVER in work:

@@ -296,9 +296,10 @@ def test_rehearsal_of_bare_nodes_is_no_failure(tmp_path, fleet):
         node = host["metal_gpu"]["node"]
         node["nvml"].update(devices=[], failure=failure)
         node["kernel"]["modules"] = []
-    # No role runs, because of the tags.
-    options = ("--check", "--tags=always,verify")
-    found = run(tmp_path, "metal.gpu.site", hosts, *options, **QUIET)
+    # No role runs, because of the tags. `mine` could be one of all tasks.
+    playbook = [{"ansible.builtin.import_playbook": "metal.gpu.site"}]
+    options = ("--check", "--tags=always,verify,mine")
+    found = run(tmp_path, playbook, hosts, *options, **QUIET)
     assert found.code == 0, found.output
     assert "NVML_UNAVAILABLE" not in found.output
     assert len(re.findall(r"^gpu-[01] .* planned$", found.output, re.MULTILINE)) == 2
@@ -307,10 +308,26 @@ def test_rehearsal_of_bare_nodes_is_no_failure(tmp_path, fleet):
 
     hosts["gpu_nodes"]["hosts"]["gpu-1"]["gpu_count"] = 3
     skip = "-emetal_gpu_skip_refused=true"
-    found = run(tmp_path, "metal.gpu.site", hosts, *options, skip, **QUIET)
+    found = run(tmp_path, playbook, hosts, *options, skip, **QUIET)
     assert found.code != 0
     assert re.search(r"^gpu-0 .* planned$", found.output, re.MULTILINE), found.output
     assert re.search(r"^gpu-1 .* GPU_COUNT_DIFFERS\b", found.output, re.MULTILINE), found.output
+    assert "metal_gpu_outcome: unhealthy" in found.output
+
+
+def test_rehearsal_without_roles_promises_nothing(tmp_path, fleet):
+    """The tags leave out the role that would install the driver, also in the real run."""
+    hosts = fleet.inventory(1, device_plugin_foreign="adopt")
+    host = hosts["gpu_nodes"]["hosts"]["gpu-0"]
+    put_plugin(fleet.server)
+    give_work(host)
+    failure = {"code": "not_installed", "exit_code": None, "message": "nvidia-smi is not installed"}
+    host["metal_gpu"]["node"]["nvml"].update(devices=[], failure=failure)
+    host["metal_gpu"]["node"]["kernel"]["modules"] = []
+    found = run(tmp_path, "metal.gpu.site", hosts, "--check", "--tags=always,verify", **QUIET)
+    assert found.code == 2, found.output
+    assert re.search(r"^gpu-0 .* NVML_UNAVAILABLE DRIFTED$", found.output, re.MULTILINE)
+    assert "0 of 1 nodes ok, 0 GPUs, 0 would change, " in found.output
     assert "metal_gpu_outcome: unhealthy" in found.output
 
 
