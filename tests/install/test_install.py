@@ -207,6 +207,7 @@ TYPED = {
     "metal-gpu ": {"scan", "doctor", "explain", "site", "verify", "cluster"},
     "metal-gpu doctor --": {"--inventory", "--json", "--accept-new-host-keys"},
     "metal-gpu cluster ": {"show", "verify"},
+    "metal-gpu explain GPU_UN": {"GPU_UNHEALTHY", "GPU_UNRELIABLE", "GPU_UNSUPPORTED_BY_DRIVER"},
 }
 # Where each shell looks for them.
 FILES = {
@@ -288,7 +289,10 @@ def offered_by_bash(programs: Path, home: Path, typed: str) -> set[str]:
 
 
 def offered_by_zsh(programs: Path, home: Path, typed: str) -> set[str]:
-    """Press the tab key. zsh lists the words with their descriptions, and asks again."""
+    """Press the tab key. zsh lists the words with their descriptions, and asks again.
+
+    It puts words with the same description into one line.
+    """
     environment = {**os.environ, **of_shell(programs, home)}
     with pexpect.spawn(
         *("zsh", ["-i"]), env=environment, dimensions=(60, 250), encoding="utf-8", timeout=120
@@ -297,7 +301,8 @@ def offered_by_zsh(programs: Path, home: Path, typed: str) -> set[str]:
         child.send(f"{typed}\t")
         child.expect_exact("ready> ")
         listing = child.before
-    return {*re.findall(r"^(\S+) +-- ", listing, re.MULTILINE)}
+    lines = re.findall(r"^(\S.*?) +-- ", listing, re.MULTILINE)
+    return {word for line in lines for word in line.split()}
 
 
 def offered_by_fish(programs: Path, home: Path, typed: str) -> set[str]:

@@ -26,6 +26,18 @@ _UNKNOWN = (
 )
 
 
+def _codes(incomplete: str) -> list[tuple[str, str]]:
+    """Complete a code, in small letters if it begins so. The words beside it are its severity."""
+    from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
+
+    small = incomplete.islower()
+    return [
+        (code.lower() if small else code, entry.severity)
+        for code, entry in CATALOGUE.items()
+        if code.startswith(incomplete.upper())
+    ]
+
+
 def explain(
     text: Annotated[
         list[str],
@@ -34,6 +46,7 @@ def explain(
             help="An error line, a code such as XID_79 or GPU_FAULTY, or a symptom in words. "
             "`-` reads lines from standard input.",
             show_default=False,
+            autocompletion=_codes,
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -68,13 +68,41 @@ ExtraVars = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _tags(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the last tag of a list with commas."""
+    from metal_gpu.playbooks import tags
+
+    collection, command = files.folder(), context.info_name or ""
+    if collection is None:
+        return []
+    path = files.path(collection, "site" if command == PLAN else command)
+    former, comma, last = incomplete.rpartition(",")
+    found = tags.known(path.read_text(encoding="utf-8"))
+    return [f"{former}{comma}{tag}" for tag in found if tag.startswith(last)]
+
+
 Tags = Annotated[
     list[str],
-    typer.Option("--tags", "-t", metavar="TAG", help="Only these parts.", show_default=False),
+    typer.Option(
+        "--tags",
+        "-t",
+        metavar="TAG",
+        help="Only these parts.",
+        show_default=False,
+        autocompletion=_tags,
+    ),
 ]
 SkipTags = Annotated[
     list[str],
-    typer.Option("--skip-tags", metavar="TAG", help="Not these parts.", show_default=False),
+    typer.Option(
+        "--skip-tags",
+        metavar="TAG",
+        help="Not these parts.",
+        show_default=False,
+        autocompletion=_tags,
+    ),
 ]
 AskBecomePass = Annotated[
     bool, typer.Option("--ask-become-pass", "-K", help="Ask for the password of sudo.")

@@ -28,9 +28,13 @@ def test_the_script_of_a_shell_is_printed(shell):
         ("metal-gpu ex", {"explain"}),
         ("metal-gpu site --li", {"--limit"}),
         ("metal-gpu cluster ", {"show", "verify"}),
+        ("metal-gpu explain GPU_FAU", {"GPU_FAULTY"}),
+        ("metal-gpu explain gpu_fau", {"gpu_faulty"}),
+        ("metal-gpu plan --tags ", {"driver", "kubelet", "verify"}),
+        ("metal-gpu teardown --skip-tags driver,en", {"driver,engine"}),
     ],
 )
-def test_commands_and_options_are_completed(line, expected):
+def test_commands_options_and_their_values_are_completed(line, expected):
     words = line.split(" ")
     program = "from metal_gpu.terminal.main import app\napp(prog_name='metal-gpu')"
     found = command.run_program(
