@@ -210,13 +210,17 @@ def judge(
     waiting = rehearsal.waiting(
         verdict["findings"],
         node,
-        work.difference(left_out),
+        {role: _slugs(planned.get(role)) for role in work.difference(left_out)},
         answers.capacity.get(name),
         expected,
         is_plugin_pending=host.is_plugin_pending,
         is_complete=work.isdisjoint(left_out),
     )
     return _rehearsed(verdict, waiting) if waiting else verdict
+
+
+def _slugs(plan: Mapping[str, Any] | None) -> set[str]:
+    return {step["slug"] for step in plan["steps"]} if plan else set()
 
 
 def _rehearsed(verdict: dict[str, Any], waiting: Sequence[Finding]) -> dict[str, Any]:

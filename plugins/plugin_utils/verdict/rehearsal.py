@@ -16,6 +16,10 @@ from typing import Any
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import judge_cluster
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import ClusterRow
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    device_links,
+    runtime,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.steps import (
     ROLE as DRIVER,
 )
@@ -39,7 +43,7 @@ _NOT_YET = ("library_mismatch", "not_installed")
 def waiting(
     findings: Iterable[Finding],
     node: Mapping[str, Any] | None,
-    work: Collection[str],
+    work: Mapping[str, Collection[str]],
     cluster: ClusterRow | None,
     expected: int | None,
     *,
@@ -48,7 +52,7 @@ def waiting(
 ) -> list[Finding]:
     """Return those of a node's findings that wait for the real run.
 
-    `work` are the roles with steps, and `cluster` is the node's row of metal.gpu.gpu_capacity.
+    `work` has the slugs of steps by role. `cluster` is the node's row of metal.gpu.gpu_capacity, and
     `is_plugin_pending` is whether the real run changes the device plugin. `is_complete` is false if
     tags leave out a role with steps, because drift then stays.
     """
@@ -60,6 +64,9 @@ def waiting(
     if DRIVER in work:
         codes |= {*_OF_DRIVER}
         codes |= {_SILENT_DRIVER} if _is_driver_pending(node) else set()
+    # Before the links, their command loads nvidia_uvm and creates its device file.
+    if device_links.LINK.slug in work.get(runtime.ROLE, ()):
+        codes |= {"CUDA_UNAVAILABLE"}
     # The kubelet has GPUs only after everything below it, and then from the device plugin.
     if cluster is not None and (work or is_plugin_pending):
         name = node["kubelet"]["node_name"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.plugin_utils.tags import ROLES
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, former
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import table, word
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
@@ -159,6 +160,25 @@ def test_difference_fails_no_check_mode() -> None:
     rehearsed = fleet.judge(one, NOTHING, None, drift=True, check_mode=True)
     assert not fleet.fails(rehearsed)
     assert (codes(rehearsed), word(rehearsed)) == (["DRIFTED"], "planned")
+
+
+@pytest.mark.parametrize(
+    ("slug", "left_out", "code"),
+    [
+        pytest.param("link", (), "planned", id="the role creates the device file"),
+        pytest.param("hold", (), "CUDA_UNAVAILABLE DRIFTED", id="its steps do not"),
+        pytest.param("link", ROLES, "CUDA_UNAVAILABLE DRIFTED", id="tags leave it out"),
+    ],
+)
+def test_device_file_that_the_runtime_role_creates(slug: str, left_out: Any, code: str) -> None:
+    """Debian's own driver does not load nvidia_uvm at boot."""
+    kernel = {**NODE["kernel"], "modules": ["nvidia"]}
+    files = [one for one in NODE["device_files"] if "uvm" not in one["path"]]
+    step = {"slug": slug, "name": "x", "reason": "y"}
+    plans = {"nvidia_container_runtime": {"steps": [step], "refusals": [], "notices": []}}
+    one = host(planned(node={**NODE, "kernel": kernel, "device_files": files}, plans=plans))
+    found = fleet.judge(one, NOTHING, None, drift=True, check_mode=True, left_out=left_out)
+    assert word(found) == code
 
 
 def test_without_drift_the_refusal_of_a_plan_fails_no_node() -> None:
