@@ -21,7 +21,8 @@ description:
   - A node that offers no GPU proves nothing, and fails. Its device files can outlive the driver, so
     a privileged container sees them nevertheless.
   - A privileged container sees all devices of its node by design. That is reported, and fails
-    nothing. If it sees no GPU, the others prove nothing, and the node fails.
+    nothing. If it sees no GPU, the others prove nothing, and the node fails. V(runtime_class_mount)
+    asks as the device plugin itself does, by a C(hostPath), and may see GPUs by design, too.
   - Always deletes its pods. If it is killed before, the next run in the same namespace, or
     M(metal.gpu.gpu_smoke_pod), deletes them.
 extends_documentation_fragment:
@@ -54,7 +55,8 @@ options:
       - V(volume_mount) mounts C(/dev/null) at C(/var/run/nvidia-container-devices/all).
         V(cdi_annotation) has the annotation C(cdi.k8s.io/…).
       - V(runtime_class) has O(runtime_class) and the image of V(image_variable).
-        V(runtime_class_annotation) has it with the annotation of V(cdi_annotation).
+        V(runtime_class_annotation) has it with the annotation of V(cdi_annotation), and
+        V(runtime_class_mount) with the mount of V(volume_mount).
       - V(second_container), V(init_container) and V(ephemeral_container) have the image of
         V(image_variable). The first is in a pod whose other container requests a GPU.
       - V(privileged) is a privileged container.
@@ -68,6 +70,7 @@ options:
       - cdi_annotation
       - runtime_class
       - runtime_class_annotation
+      - runtime_class_mount
       - second_container
       - init_container
       - ephemeral_container
@@ -166,7 +169,7 @@ nodes:
           description:
             - V(nothing) if the container saw nothing. V(refused) if the API server rejected the
               pod, or an engine that accepts no RuntimeClass. V(leaked) if it saw something;
-              V(by_design) if it is privileged.
+              V(by_design) for V(privileged) and V(runtime_class_mount).
             - V(busy) if no GPU of the node was free for V(second_container). V(unproven) without a
               result, also if the engine does not have the runtime of O(runtime_class). V(planned)
               in check mode.

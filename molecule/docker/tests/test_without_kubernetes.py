@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,28 @@ def test_image_that_asks_for_gpus_gets_none(laboratory):
     assert found == {"gpu-2": {**dict.fromkeys(attempts, "nothing"), "privileged": "by design"}}
     engine = f"docker {laboratory.facts['versions']['docker']}"
     leaks.compare("docker without Kubernetes", found["gpu-2"], engine, kubernetes=None)
+
+
+@pytest.fixture
+def default_runtime(laboratory: Any, playbook: str) -> Iterator[None]:
+    def run(**more: Any) -> None:
+        options = ("--limit=gpu-2", "--extra-vars", json.dumps({**OPTIONS, **more}))
+        assert laboratory.playbook(playbook, *options).returncode == 0
+
+    run(nvidia_container_runtime_default=True)
+    yield
+    run()
+
+
+def test_with_nvidia_as_the_default_runtime_images_get_gpus(laboratory, default_runtime):
+    run, found = leaks.run(laboratory, "--limit=gpu-2")
+    assert run.returncode != 0
+    assert leaks.leaked(found["gpu-2"]) == {"image_variable", "pod_variable"}
+    assert "GPU_LEAKED gpu-2: containers that request no GPU see GPUs" in run.words
+    assert "nvidia_container_runtime_default: false" in run.words
+    case = "docker without Kubernetes, default runtime nvidia"
+    engine = f"docker {laboratory.facts['versions']['docker']}"
+    leaks.compare(case, found["gpu-2"], engine, kubernetes=None)
 
 
 def test_additional_packages_are_those_of_who_installed_them(laboratory, playbook):

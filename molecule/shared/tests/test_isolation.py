@@ -153,6 +153,34 @@ def test_without_the_guard_they_do_and_the_finding_says_how(laboratory, no_guard
     assert "device_plugin_guard: enforce" in run.words
 
 
+@pytest.fixture
+def by_mounts(laboratory: Any, default_runtime: Any) -> Iterator[dict[str, Any]]:
+    """What docs/isolation.md has for clusters without admission policies; yield the variables."""
+    default = {"nvidia_container_runtime_default": True}
+    variables = {
+        **default,
+        "device_plugin_device_list_strategy": "volume-mounts",
+        "nvidia_container_runtime_envvar": "ignore",
+        "device_plugin_guard": "none",
+    }
+    leaks.site(laboratory, **variables)
+    yield variables
+    leaks.site(laboratory, **default)
+
+
+def test_with_requests_by_mounts_only_a_mount_is_a_way_around(laboratory, by_mounts):
+    """And the pods that request GPUs get them."""
+    proof = laboratory.playbook("metal.gpu.verify", "--extra-vars", json.dumps(by_mounts))
+    assert proof.returncode == 0
+    run, found = leaks.run(laboratory)
+    assert run.returncode != 0
+    leaks.check(
+        laboratory, f"{leaks.engine(laboratory).by_default}, volume-mounts, no guard", found
+    )
+    for attempts in found.values():
+        assert leaks.leaked(attempts) == {"volume_mount"}
+
+
 def test_guard_is_back_and_a_second_run_changes_nothing(laboratory, default_runtime):
     assert len(policies(laboratory)) == 2
     run = leaks.site(laboratory, nvidia_container_runtime_default=True)

@@ -39,6 +39,7 @@ ANNOTATION = {"cdi.k8s.io/metal-gpu-leak": "nvidia.com/gpu=all"}
 IMAGE, POD, PLAIN = "image_variable", "pod_variable", "plain"
 MOUNT, CDI = "volume_mount", "cdi_annotation"
 CLASS, CLASS_CDI = "runtime_class", "runtime_class_annotation"
+CLASS_MOUNT = "runtime_class_mount"
 SECOND, INIT, EPHEMERAL, PRIVILEGED = (
     "second_container",
     "init_container",
@@ -53,6 +54,7 @@ ATTEMPTS: Mapping[str, str] = {
     CDI: "the annotation {}: {}".format(*next(iter(ANNOTATION.items()))),
     CLASS: f"the RuntimeClass of NVIDIA, with an image with {VARIABLE}=all",
     CLASS_CDI: "the RuntimeClass of NVIDIA, with that annotation",
+    CLASS_MOUNT: "the RuntimeClass of NVIDIA, with that mount",
     SECOND: f"another container of a pod with a GPU, its image with {VARIABLE}=all",
     INIT: f"an init container, its image with {VARIABLE}=all",
     EPHEMERAL: f"an ephemeral container, its image with {VARIABLE}=all",
@@ -61,6 +63,9 @@ ATTEMPTS: Mapping[str, str] = {
 
 # Without them, nobody knows whether anything ran, and whether anybody could have seen a GPU.
 CONTROLS = frozenset({PLAIN, PRIVILEGED})
+# Pods that see GPUs by design. The second one asks as the device plugin itself does, by a hostPath:
+# who may use any of those becomes root of the node anyway.
+_BY_DESIGN = frozenset({PRIVILEGED, CLASS_MOUNT})
 # Attempts whose image has to set the variable. Without it, nobody asked for a GPU.
 _OF_IMAGE = frozenset({IMAGE, CLASS, SECOND, INIT, EPHEMERAL})
 
@@ -153,9 +158,9 @@ def manifest(template: Template, one: Try) -> dict[str, Any]:
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         **_containers(template, attempt),
     }
-    if attempt == MOUNT:
+    if attempt in (MOUNT, CLASS_MOUNT):
         spec["volumes"] = [{"name": "request", "hostPath": {"path": "/dev/null"}}]
-    if attempt in (CLASS, CLASS_CDI):
+    if attempt in (CLASS, CLASS_CDI, CLASS_MOUNT):
         spec["runtimeClassName"] = template.runtime_class
     # NVIDIA's runtime reads annotations that the engine does not.
     annotations = ANNOTATION if attempt in (CDI, CLASS_CDI) else {}
@@ -167,7 +172,7 @@ def _containers(template: Template, attempt: str) -> dict[str, Any]:
     other = _container(OTHER, template.image, ":")
     if attempt == POD:
         look["env"] = [{"name": VARIABLE, "value": "all"}]
-    elif attempt == MOUNT:
+    elif attempt in (MOUNT, CLASS_MOUNT):
         look["volumeMounts"] = [{"name": "request", "mountPath": VOLUME_MOUNT}]
     elif attempt == PRIVILEGED:
         look["securityContext"] = {"privileged": True}
@@ -252,7 +257,7 @@ def judge_output(output: str, attempt: str, otherwise: str = "") -> Result:
         return Result(UNPROVEN, message=f"the image does not set {VARIABLE}")
     if not total:
         return Result(NOTHING)
-    return Result(BY_DESIGN if attempt == PRIVILEGED else LEAKED, seen, total)
+    return Result(BY_DESIGN if attempt in _BY_DESIGN else LEAKED, seen, total)
 
 
 def offers_no_gpu(node: NodeStatus, resource: str) -> str:

@@ -52,7 +52,7 @@ def waiting(
 ) -> list[Finding]:
     """Return those of a node's findings that wait for the real run.
 
-    `work` has the slugs of steps by role. `cluster` is the node's row of metal.gpu.gpu_capacity, and
+    `work` has the slugs of steps by role, and `cluster` is the row of metal.gpu.gpu_capacity.
     `is_plugin_pending` is whether the real run changes the device plugin. `is_complete` is false if
     tags leave out a role with steps, because drift then stays.
     """

@@ -591,7 +591,7 @@ def test_only_one_container_requests_a_gpu_and_it_is_not_the_one_under_test(atte
         looking = leak_pods.ephemeral(template())["spec"]["ephemeralContainers"]
     assert len(looking) == 1
     assert "env" not in looking[0] or attempt == "pod_variable"
-    has_class = attempt in ("runtime_class", "runtime_class_annotation")
+    has_class = attempt.startswith("runtime_class")
     assert (spec.get("runtimeClassName") == "nvidia") is has_class
     is_privileged = looking[0]["securityContext"].get("privileged", False)
     assert is_privileged is (attempt == "privileged")
@@ -635,6 +635,7 @@ def test_the_script_sees_what_there_is(shell, tmp_path):
         return leak_pods.judge_output((tmp_path / "log").read_text(), attempt)
 
     assert look() == leak_pods.Result("nothing")
+    assert look("runtime_class_mount") == leak_pods.Result("nothing")
     assert look("image_variable").message == "the image does not set NVIDIA_VISIBLE_DEVICES"
     assert look("image_variable", NVIDIA_VISIBLE_DEVICES="all") == leak_pods.Result("nothing")
     (tmp_path / "dev/nvidia-uvm").touch()
@@ -642,6 +643,7 @@ def test_the_script_sees_what_there_is(shell, tmp_path):
     mounts.write_text("".join(map(line.format, [*harmless, *libraries])))
     found = look()
     assert (found.state, found.total) == ("leaked", 3)
+    assert look("runtime_class_mount").state == "by_design"
     assert found.seen == (f"{tmp_path}/dev/nvidia-uvm", *libraries)
     mounts.write_text("".join(line.format(f"/usr/lib/libnvidia-{one}.so") for one in range(300)))
     found = look()
