@@ -55,6 +55,23 @@ def test_image_that_the_registry_does_not_give(laboratory, fault, code, words):
         laboratory.lab("fault", "registry", "restore")
 
 
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("unknown-authority", "REGISTRY_UNTRUSTED"),
+        ("expired-certificate", "REGISTRY_CERTIFICATE_EXPIRED"),
+        # Of a wrong login, both engines say the same as of none.
+        ("wrong-password", "REGISTRY_LOGIN_MISSING"),
+    ],
+)
+def test_registry_that_changes_after_the_role_asked_it(laboratory, fault, code):
+    laboratory.lab("fault", "registry", fault)
+    try:
+        fails(laboratory, code)
+    finally:
+        laboratory.lab("fault", "registry", "restore")
+
+
 def configure(laboratory: Any, inventory: Path | None = None) -> Any:
     run = laboratory.playbook("metal.gpu.site", "--tags=registries", inventory=inventory)
     assert run.returncode == 0
