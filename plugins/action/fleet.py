@@ -76,7 +76,10 @@ class ActionModule(ActionBase):
             result["explained"] = explain(one for found in unfit.values() for one in found)
         else:
             again = {row["host"]: plain(row) for row in options["again"]}
-            left_out = tags.left_out(task_vars["ansible_run_tags"], task_vars["ansible_skip_tags"])
+            # The program `ansible` has no tags.
+            left_out = tags.left_out(
+                task_vars.get("ansible_run_tags", ["all"]), task_vars.get("ansible_skip_tags", ())
+            )
             if query == "containers":
                 verdicts = portability.judge(
                     list(_tried(task_vars, hosts)),

@@ -56,7 +56,7 @@ def left_out(run: Iterable[str], skip: Iterable[str]) -> frozenset[str]:
     return frozenset(
         role
         for role, tag in ROLES.items()
-        if tag in skipped or "tagged" in skipped or not (every or tag in chosen)
+        if not {tag, "all", "tagged"}.isdisjoint(skipped) or not (every or tag in chosen)
     )
 
 

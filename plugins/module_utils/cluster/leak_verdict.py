@@ -68,7 +68,14 @@ def tally(nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return []
     ok, busy = states.count(leak_pods.OK), states.count(leak_pods.BUSY)
     text = f"{ok} of {len(states)} tested nodes gave no pod a GPU that it did not request"
+    if any(_has_leaky_mount(row) for row in nodes.values()):
+        text += f", except by a hostPath ({leak_pods.CLASS_MOUNT})"
     return [f"{text}, {busy} busy" if busy else text]
+
+
+def _has_leaky_mount(row: Mapping[str, Any]) -> bool:
+    mount = row.get("attempts", {}).get(leak_pods.CLASS_MOUNT, {})
+    return bool(mount.get("state") == leak_pods.BY_DESIGN)
 
 
 def findings(

@@ -14,26 +14,33 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE
+from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import UVM
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import judge_cluster
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import judge_cuda
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import ClusterRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
-    device_links,
+    cdi,
     runtime,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.steps import (
     ROLE as DRIVER,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import ENGINE_OF
 
 Finding = Mapping[str, str]
 
 DRIFT = "DRIFTED"
 _SILENT_DRIVER = "NVML_UNAVAILABLE"
+_NO_CUDA = "CUDA_UNAVAILABLE"
 _OF_DRIVER = (
-    *("CUDA_UNAVAILABLE", "DEVICE_FILE_OUTDATED"),
+    *(_NO_CUDA, "DEVICE_FILE_OUTDATED"),
     *("FABRIC_MANAGER_MISSING", "FABRIC_MANAGER_STOPPED", "FABRIC_MANAGER_VERSION"),
     *("FABRIC_NOT_READY", "SUBNET_MANAGER_STOPPED"),
 )
-_OF_SERVICES = ("ENGINE_STOPPED", "KUBELET_STOPPED")
+_ENGINE, _KUBELET = "ENGINE_STOPPED", "KUBELET_STOPPED"
+# The roles that start the service. A kubelet can have stopped for want of its engine.
+_OF_ENGINE = (*ENGINE_OF, "registries", runtime.ROLE)
+_OF_KUBELET = (*_OF_ENGINE, "kubelet_device_plugins")
 # What the device plugin says about a GPU, and not about itself.
 _OF_GPUS = ("GPU_UNHEALTHY",)
 # Why nvidia-smi does not answer before the driver is installed, loaded or exchanged.
@@ -59,20 +66,29 @@ def waiting(
     if node is None:
         return []
     codes = {DRIFT} if is_complete else set()
-    if work:
-        codes |= {*_OF_SERVICES}
+    codes |= {_ENGINE} if not work.keys().isdisjoint(_OF_ENGINE) else set()
+    codes |= {_KUBELET} if not work.keys().isdisjoint(_OF_KUBELET) else set()
     if DRIVER in work:
         codes |= {*_OF_DRIVER}
         codes |= {_SILENT_DRIVER} if _is_driver_pending(node) else set()
-    # Before the links, their command loads nvidia_uvm and creates its device file.
-    if device_links.LINK.slug in work.get(runtime.ROLE, ()):
-        codes |= {"CUDA_UNAVAILABLE"}
+    if cdi.GENERATE.slug in work.get(runtime.ROLE, ()) and _lacks_only_uvm(node):
+        codes |= {_NO_CUDA}
     # The kubelet has GPUs only after everything below it, and then from the device plugin.
     if cluster is not None and (work or is_plugin_pending):
         name = node["kubelet"]["node_name"]
         codes |= {one["code"] for one in judge_cluster("", name, cluster, expected)}
         codes -= {*_OF_GPUS}
     return [one for one in findings if one["code"] in codes and one["severity"] != NOTICE]
+
+
+def _lacks_only_uvm(node: Mapping[str, Any]) -> bool:
+    """Tell whether CUDA lacks nothing but what nvidia-cdi-refresh.service loads and creates.
+
+    Source: tests/recorded/device_files.yml
+    """
+    kernel = {**node["kernel"], "modules": [*node["kernel"]["modules"], "nvidia_uvm"]}
+    files = [*node["device_files"], {"path": UVM}]
+    return not any(judge_cuda("", {**node, "kernel": kernel, "device_files": files}))
 
 
 def _is_driver_pending(node: Mapping[str, Any]) -> bool:

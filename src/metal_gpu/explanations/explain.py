@@ -25,8 +25,8 @@ _LONGEST = 10_000  # characters of a line
 _CODE = re.compile(r"\b[A-Z][A-Z0-9_]{4,}\b")
 _WORD = re.compile(r"[a-z0-9][a-z0-9./_-]*[a-z0-9]|[a-z0-9]")
 _EMPTY = frozenset(
-    """a an the and or of in on at to for from with is are was be has have it its this that there no
-    not as by than i my me get gets we you what why when where how does do all any after""".split()  # noqa: SIM905
+    """a an the and or of in on at to for from with is are was be has have it its this that there
+    not as by i my me get gets we you what why when where how does do all any after""".split()  # noqa: SIM905
 )
 _ENOUGH = 0.6  # share of the words of a question that a row must have
 _ENOUGH_OF_ROW = 0.4  # share of the words of a symptom that a question must have
@@ -125,13 +125,15 @@ class Explainer:
     def _worded(self, line: str) -> Iterator[Candidate]:
         asked = _words(line)
         scores = [
-            (len(asked & words) / len(asked), row)
+            (len(asked & words) / len(asked), len(asked & own) / len(own), row)
             for row, words, own in self._words
             if len(asked & words) >= _AT_LEAST and len(asked & own) >= _ENOUGH_OF_ROW * len(own)
         ]
-        best = max((share for share, _row in scores), default=0.0)
+        best = max((share for share, _own, _row in scores), default=0.0)
         if best >= _ENOUGH:
-            for row in [row for share, row in scores if share == best][:_MOST_ROWS]:
+            equal = [(own, row) for share, own, row in scores if share == best]
+            equal.sort(key=lambda one: -one[0])  # of the same share, the order of the page
+            for _own, row in equal[:_MOST_ROWS]:
                 matched = f"{row.place}: {plain(row.symptom)}"
                 for section in row.sections:
                     found = self._of_section(section, matched, WORDS)
@@ -194,7 +196,7 @@ def _all_words(row: Row) -> str:
 
 def _words(text: str) -> frozenset[str]:
     found: Iterable[str] = _WORD.findall(text.lower())
-    return frozenset(_stem(word) for word in found) - _EMPTY
+    return frozenset(_stem(word) for word in found if word not in _EMPTY)
 
 
 def _stem(word: str) -> str:

@@ -28,8 +28,10 @@ _UNKNOWN = (
 
 def _codes(incomplete: str) -> list[tuple[str, str]]:
     """Complete a code, in small letters if it begins so. The words beside it are its severity."""
-    from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
-
+    try:
+        from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
+    except ImportError:  # without the collection, nothing is known
+        return []
     small = incomplete.islower()
     return [
         (code.lower() if small else code, entry.severity)

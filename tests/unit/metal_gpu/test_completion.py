@@ -46,6 +46,22 @@ def test_commands_options_and_their_values_are_completed(line, expected):
     assert expected <= {*found.stdout.split()}, found.stdout + found.stderr
 
 
+def test_without_the_collection_no_code_is_completed():
+    program = """
+import sys
+sys.modules["ansible_collections.metal"] = None
+from metal_gpu.terminal.main import app
+app(prog_name="metal-gpu")
+"""
+    found = command.run_program(
+        program,
+        _METAL_GPU_COMPLETE="complete_bash",
+        COMP_WORDS="metal-gpu explain GPU",
+        COMP_CWORD="2",
+    )
+    assert (found.stdout.strip(), found.stderr) == ("", "")
+
+
 def test_fish_gets_each_word_with_its_description_in_one_line():
     """fish would offer the first word of any other line as well."""
     program = (

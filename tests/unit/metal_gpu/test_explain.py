@@ -229,6 +229,29 @@ def test_words_of_a_text_are_not_taken_for_the_text(words, condition):
     assert (first.condition, first.certainty) == (condition, explain.WORDS)
 
 
+@pytest.mark.parametrize(
+    ("words", "codes"),
+    [
+        ("pod stuck in pending", ["NODE_FULL", "NODE_TAINTED", "POD_NOT_SCHEDULED"]),
+        ("a pod is Pending and has no event", ["POD_NOT_SCHEDULED", "KUBELET_SILENT"]),
+        ("pod stuck in Terminating", ["RUNTIME_UNUSABLE", "ENGINE_STOPPED"]),
+        ("pod stuck in ContainerCreating", ["RUNTIME_HANDLER_MISSING", "CDI_UNRESOLVABLE"]),
+        ("gpu missing", ["NVML_COUNT_DIFFERS", "GPU_COUNT_DIFFERS"]),
+        ("pytorch sees no gpu", ["SMOKE_FAILED", "CONTAINER_GPUS_DIFFER", "CUDA_UNAVAILABLE"]),
+        ("tensorflow sees no GPU", ["SMOKE_FAILED"]),
+        ("a program in a container sees all GPUs", ["GPU_LEAKED"]),
+        ("container sees all gpus", ["GPU_LEAKED"]),
+        ("docker does not start", []),
+        ("the kubelet does not start", []),
+        ("GPU stuck at 100%", []),
+    ],
+)
+def test_questions_of_people(words, codes):
+    found = EXPLAINER.explain(words)
+    assert [one.code for one in found][: len(codes)] == codes
+    assert bool(found) is bool(codes)
+
+
 def test_a_reading_names_what_the_line_names():
     line = 'failed to get sandbox runtime: no runtime for "nvidia" is configured'
     first, *others = EXPLAINER.explain(line)

@@ -445,6 +445,15 @@ def test_last_line_counts_the_nodes_that_passed(found, expected):
     assert leak_verdict.tally(rows) == expected
 
 
+def test_last_line_names_what_is_open_by_design():
+    results = {
+        "plain": leak_pods.Result("nothing"),
+        "runtime_class_mount": leak_pods.Result("by_design"),
+    }
+    (line,) = leak_verdict.tally({"gpu-1": leak_verdict.row(results)})
+    assert line.endswith("did not request, except by a hostPath (runtime_class_mount)")
+
+
 def test_a_leak_is_one_on_a_node_that_offers_no_gpu_too(cluster, leak):
     cluster.put("nodes", node("gpu-1", {GPU: 0}))
     behave(cluster, lambda node, attempt: attempt in {"privileged", *LEAKS})

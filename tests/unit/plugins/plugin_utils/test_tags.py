@@ -21,6 +21,7 @@ ALL = {*ROLES}
         (["untagged"], [], set()),
         (["all"], ["engine"], ALL - {"containerd", "crio", "docker_ce"}),
         (["all"], ["tagged"], set()),
+        (["all"], ["all"], set()),
         # Only a playbook of the user has this tag, and there it can choose everything.
         (["gpus"], [], ALL),
         (["gpus"], ["kubelet"], ALL - {"kubelet_device_plugins"}),

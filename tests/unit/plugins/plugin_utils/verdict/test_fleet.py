@@ -163,22 +163,43 @@ def test_difference_fails_no_check_mode() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slug", "left_out", "code"),
+    ("slug", "gone", "left_out", "code"),
     [
-        pytest.param("link", (), "planned", id="the role creates the device file"),
-        pytest.param("hold", (), "CUDA_UNAVAILABLE DRIFTED", id="its steps do not"),
-        pytest.param("link", ROLES, "CUDA_UNAVAILABLE DRIFTED", id="tags leave it out"),
+        pytest.param("cdi", "uvm", (), "planned", id="the service creates the device file"),
+        pytest.param("cdi", "nvidia", (), "CUDA_UNAVAILABLE DRIFTED", id="not that of a GPU"),
+        pytest.param("link", "uvm", (), "CUDA_UNAVAILABLE DRIFTED", id="links create no file"),
+        pytest.param("cdi", "uvm", ROLES, "CUDA_UNAVAILABLE DRIFTED", id="tags leave it out"),
     ],
 )
-def test_device_file_that_the_runtime_role_creates(slug: str, left_out: Any, code: str) -> None:
+def test_device_file_that_the_service_of_the_toolkit_creates(
+    slug: str, gone: str, left_out: Any, code: str
+) -> None:
     """Debian's own driver does not load nvidia_uvm at boot."""
     kernel = {**NODE["kernel"], "modules": ["nvidia"]}
-    files = [one for one in NODE["device_files"] if "uvm" not in one["path"]]
+    files = [one for one in NODE["device_files"] if gone not in one["path"]]
     step = {"slug": slug, "name": "x", "reason": "y"}
     plans = {"nvidia_container_runtime": {"steps": [step], "refusals": [], "notices": []}}
     one = host(planned(node={**NODE, "kernel": kernel, "device_files": files}, plans=plans))
     found = fleet.judge(one, NOTHING, None, drift=True, check_mode=True, left_out=left_out)
     assert word(found) == code
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [
+        ("containerd", {"planned"}),
+        ("registries", {"planned"}),
+        ("nvidia_container_runtime", {"planned"}),
+        ("nvidia_driver", {"ENGINE_STOPPED", "DRIFTED"}),
+        ("kubelet_device_plugins", {"ENGINE_STOPPED", "DRIFTED"}),
+    ],
+)
+def test_engine_that_the_real_run_starts(role: str, expected: set[str]) -> None:
+    engines = copy.deepcopy(NODE["engines"])
+    engines["containerd"]["running"] = False
+    one = host(planned(node={**NODE, "engines": engines}, plans={role: DRIFT}))
+    found = fleet.judge(one, NOTHING, None, drift=True, check_mode=True)
+    assert {*word(found).split()} == expected
 
 
 def test_without_drift_the_refusal_of_a_plan_fails_no_node() -> None:
