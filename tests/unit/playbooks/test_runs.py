@@ -26,6 +26,7 @@ from ansible_collections.metal.gpu.tests.unit.support.playbooks import (
     Run,
     environment,
     run,
+    run_role,
 )
 
 AWAY = {"ansible_connection": "ssh", "ansible_host": "127.0.0.254", "ansible_port": 9}
@@ -329,6 +330,13 @@ def test_rehearsal_without_roles_promises_nothing(tmp_path, fleet):
     assert re.search(r"^gpu-0 .* NVML_UNAVAILABLE DRIFTED$", found.output, re.MULTILINE)
     assert "0 of 1 nodes ok, 0 GPUs, 0 would change, " in found.output
     assert "metal_gpu_outcome: unhealthy" in found.output
+
+
+def test_role_verify_by_the_program_ansible(tmp_path, fleet):
+    """It has no tags."""
+    found = run_role(tmp_path, "metal.gpu.verify", fleet.inventory(1), "--become")
+    assert found.code == 0, found.output
+    assert "1 of 1 nodes ok, 2 GPUs, 0 changed, " in found.output
 
 
 def test_check_mode_of_verify_hides_nothing(tmp_path, fleet):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,13 +59,30 @@ def run(
 
     `variables` are environment variables.
     """
-    (folder / "hosts.yml").write_text(yaml.safe_dump(dict(inventory)))
     if not isinstance(playbook, str):
         (folder / "plays.yml").write_text(yaml.safe_dump(playbook, sort_keys=False))
         playbook = str(folder / "plays.yml")
-    command = [str(Path(sys.executable).with_name("ansible-playbook"))]
+    return _run(folder, "ansible-playbook", playbook, inventory, options, variables)
+
+
+def run_role(folder: Path, role: str, inventory: Mapping[str, Any], *options: str) -> Run:
+    """Run a role on all hosts with the program `ansible`, without a playbook."""
+    module = ("--module-name=include_role", f"--args=name={role}")
+    return _run(folder, "ansible", "all", inventory, (*module, *options), {})
+
+
+def _run(
+    folder: Path,
+    program: str,
+    argument: str,
+    inventory: Mapping[str, Any],
+    options: Sequence[str],
+    variables: Mapping[str, str],
+) -> Run:
+    (folder / "hosts.yml").write_text(yaml.safe_dump(dict(inventory)))
+    command = [str(Path(sys.executable).with_name(program))]
     result = subprocess.run(
-        [*command, f"--inventory={folder / 'hosts.yml'}", playbook, *options],
+        [*command, f"--inventory={folder / 'hosts.yml'}", argument, *options],
         check=False,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
