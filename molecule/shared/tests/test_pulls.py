@@ -9,34 +9,12 @@ keeps the logins that it passes to Docker for five minutes.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import registries
-
-IMAGE = registries.NEVER_PULLED
-
-
-def pull(laboratory: Any, *options: str, inventory: Path | None = None) -> Any:
-    """Run a pod with the image on each node, and return the run."""
-    variables = ("-e", "verify_level=list", "-e", f"verify_smoke_image={IMAGE}")
-    return laboratory.playbook("metal.gpu.verify", *variables, *options, inventory=inventory)
-
-
-def fails(laboratory: Any, code: str, words: str = "", inventory: Path | None = None) -> None:
-    """Assert that no node gets the image. The kubelet has the words of its engine, as recorded."""
-    # A pod can start later if the registry comes back, so it is waited for.
-    run = pull(laboratory, "-e", "verify_smoke_timeout=30", inventory=inventory)
-    assert run.returncode != 0
-    events = laboratory.objects("events", "--namespace=default")["items"]
-    for node in laboratory.addresses:
-        # CRI-O names the image at the mirror; the tag is the same.
-        assert re.search(rf"{code} {node}: .*{IMAGE.rpartition(':')[2]}", run.words)
-        said = [event["message"] for event in events if event.get("source", {}).get("host") == node]
-        pattern = words or registries.recorded(laboratory.objects("node", node), code)
-        assert any(IMAGE in one and re.search(pattern, one) for one in said), said
+from pulls import IMAGE, fails, pull
 
 
 @pytest.mark.parametrize(
@@ -51,23 +29,6 @@ def test_image_that_the_registry_does_not_give(laboratory, fault, code, words):
     laboratory.lab("fault", "registry", fault, IMAGE)
     try:
         fails(laboratory, code, words)
-    finally:
-        laboratory.lab("fault", "registry", "restore")
-
-
-@pytest.mark.parametrize(
-    ("fault", "code"),
-    [
-        ("unknown-authority", "REGISTRY_UNTRUSTED"),
-        ("expired-certificate", "REGISTRY_CERTIFICATE_EXPIRED"),
-        # Of a wrong login, both engines say the same as of none.
-        ("wrong-password", "REGISTRY_LOGIN_MISSING"),
-    ],
-)
-def test_registry_that_changes_after_the_role_asked_it(laboratory, fault, code):
-    laboratory.lab("fault", "registry", fault)
-    try:
-        fails(laboratory, code)
     finally:
         laboratory.lab("fault", "registry", "restore")
 
