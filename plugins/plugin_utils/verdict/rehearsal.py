@@ -11,7 +11,7 @@ mends, such as a GPU that is lost, stays a finding.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE
 from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import UVM
@@ -25,6 +25,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.steps import (
     ROLE as DRIVER,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import ENGINE_OF
 
 Finding = Mapping[str, str]
@@ -88,7 +89,8 @@ def _lacks_only_uvm(node: Mapping[str, Any]) -> bool:
     """
     kernel = {**node["kernel"], "modules": [*node["kernel"]["modules"], "nvidia_uvm"]}
     files = [*node["device_files"], {"path": UVM}]
-    return not any(judge_cuda("", {**node, "kernel": kernel, "device_files": files}))
+    mended = cast(Node, {**node, "kernel": kernel, "device_files": files})
+    return not any(judge_cuda("", mended))
 
 
 def _is_driver_pending(node: Mapping[str, Any]) -> bool:
