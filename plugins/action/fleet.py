@@ -52,6 +52,10 @@ class ActionModule(ActionBase):
         answers = fleet.Answers(
             *(plain(options[name]) for name in ("capacity", "smoke", "unanswered", "asked"))
         )
+        # The program `ansible` has no tags.
+        left_out = tags.left_out(
+            task_vars.get("ansible_run_tags", ["all"]), task_vars.get("ansible_skip_tags", ())
+        )
         result: dict[str, Any] = {"changed": False}
         if query == "reports":
             result["reports"] = {host.name: fleet.report(host) for host in hosts}
@@ -67,6 +71,15 @@ class ActionModule(ActionBase):
         elif query == "admission":
             active = frozenset(task_vars["ansible_play_batch"])
             result |= _admit(active, hosts, answers, options)
+        elif query == "ended":
+            line = fleet.ended(
+                run,
+                active=task_vars["ansible_play_hosts"],
+                finished=task_vars["groups"].get(run["id"], ()),
+                left_out=left_out,
+                check_mode=self._task.check_mode,
+            )
+            result["table"] = [f"{line}, {time.time() - run['started']:.0f} s"]
         elif query == "downloads":
             result |= self._downloads(hosts, task_vars, options)
         elif query == "images":
@@ -76,10 +89,6 @@ class ActionModule(ActionBase):
             result["explained"] = explain(one for found in unfit.values() for one in found)
         else:
             again = {row["host"]: plain(row) for row in options["again"]}
-            # The program `ansible` has no tags.
-            left_out = tags.left_out(
-                task_vars.get("ansible_run_tags", ["all"]), task_vars.get("ansible_skip_tags", ())
-            )
             if query == "containers":
                 verdicts = portability.judge(
                     list(_tried(task_vars, hosts)),

@@ -30,11 +30,12 @@ options:
       - V(downloads) is what the plans of all hosts fetch, and how a mirror gets it.
       - V(doubts) are the hosts to observe again, because they have changed since.
       - V(verdicts) is the judgement of each host, and V(left_out) of those that the run left out.
+      - V(ended) is how many hosts a teardown has restored.
     type: str
     required: true
     choices:
-      [reports, admission, members, questions, doubts, verdicts, left_out, images, containers,
-       downloads]
+      [reports, admission, members, questions, doubts, verdicts, left_out, ended, images,
+       containers, downloads]
   cluster:
     description:
       - What the cluster has answered to preflight. RV(metal.gpu.gpu_capacity#module:nodes) or, for
@@ -255,7 +256,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "required": True,
         "choices": [
             *("reports", "admission", "members", "questions", "doubts", "verdicts", "left_out"),
-            *("images", "containers", "downloads"),
+            *("ended", "images", "containers", "downloads"),
         ],
     },
     "cluster": {"type": "dict", "default": {"nodes": {}}},

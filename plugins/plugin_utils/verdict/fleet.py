@@ -293,6 +293,32 @@ def summary(
     return ", ".join([*parts, f"{seconds:.0f} s"])
 
 
+def ended(
+    run: Mapping[str, Any],
+    *,
+    active: Collection[str],
+    finished: Collection[str],
+    left_out: Collection[str],
+    check_mode: bool,
+) -> str:
+    """Return the last line of a teardown, without its time.
+
+    Hosts that Ansible has not removed are `active`, and those `finished` have gone through their
+    roles. Tags leave out the roles in `left_out`.
+    """
+    admitted, work = run["admitted"], run["work"]
+    done = [one for one in admitted if one in active and (one in finished or one not in work)]
+    changed = [one for one in done if not {*work.get(one, ())}.issubset(left_out)]
+    failed, refused = len(admitted) - len(done), len(run["refused"])
+    word = "planned" if check_mode else "restored"
+    parts = [f"{len(done)} of {len(run['hosts'])} nodes {word}"]
+    parts[0] += " as far as the tags go" if left_out else ""
+    parts += [f"{len(changed)} {'would change' if check_mode else 'changed'}"]
+    parts += [f"{failed} failed"] if failed else []
+    parts += [f"{refused} refused"] if refused else []
+    return ", ".join(parts)
+
+
 def outcome(
     verdicts: Iterable[Mapping[str, Any]], unanswered: Sequence[Finding], *, is_proof: bool = True
 ) -> str:

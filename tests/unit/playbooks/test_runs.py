@@ -442,6 +442,17 @@ def test_who_is_in_which_play(tmp_path, fleet, who, plays, refused, work, expect
     assert [one for one in seen if one[0] in names] == expected, found.output
 
 
+def test_teardown_ends_with_a_line(tmp_path, fleet):
+    put_plugin(fleet.server)
+    groups = fleet.inventory(3, metal_gpu_skip_refused=True, device_plugin_foreign="adopt")
+    groups["gpu_nodes"]["hosts"]["gpu-1"]["gpu_count"] = "four"
+    # No role runs, because of the tags.
+    found = run(tmp_path, "metal.gpu.teardown", groups, "--tags=always", **QUIET)
+    assert found.code == 2, found.output
+    line = "2 of 3 nodes restored as far as the tags go, 0 changed, 1 refused, "
+    assert len(re.findall(rf"^{line}\d+ s$", found.output, re.MULTILINE)) == 1, found.output
+
+
 def test_run_that_loses_every_node_with_work_ends_with_the_table(tmp_path, fleet):
     """A node without work stands by in the play that changes nodes."""
     put_plugin(fleet.server, gpu_0=True, gpu_1=True)

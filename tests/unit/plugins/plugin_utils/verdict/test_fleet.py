@@ -211,6 +211,41 @@ def test_without_drift_the_refusal_of_a_plan_fails_no_node() -> None:
     assert "-e verify_drift=false" in theirs["remedy"]
 
 
+@pytest.mark.parametrize(
+    ("active", "finished", "left_out", "check_mode", "expected"),
+    [
+        pytest.param(
+            "abc", "ab", (), False, "3 of 4 nodes restored, 2 changed, 1 refused", id="all"
+        ),
+        pytest.param(
+            "abc", "ab", (), True, "3 of 4 nodes planned, 2 would change, 1 refused", id="check"
+        ),
+        pytest.param(
+            *("bc", "ab", (), False, "2 of 4 nodes restored, 1 changed, 1 failed, 1 refused"),
+            id="lost at the end",
+        ),
+        pytest.param(
+            *("bc", "b", (), False, "2 of 4 nodes restored, 1 changed, 1 failed, 1 refused"),
+            id="failed in a role",
+        ),
+        pytest.param(
+            *("abc", "ab", ROLES, False),
+            "3 of 4 nodes restored as far as the tags go, 0 changed, 1 refused",
+            id="only the device plugin",
+        ),
+    ],
+)
+def test_last_line_of_a_teardown(
+    active: str, finished: str, left_out: Any, check_mode: bool, expected: str
+) -> None:
+    work = {"a": ["nvidia_driver"], "b": ["registries"]}
+    run = {"hosts": [*"abcd"], "admitted": [*"abc"], "work": work, "refused": ["d"]}
+    found = fleet.ended(
+        run, active=active, finished=finished, left_out=left_out, check_mode=check_mode
+    )
+    assert found == expected
+
+
 def test_unreachable_node_is_not_tried_again_at_once() -> None:
     one = host({"node": None, "refusals": [AWAY], "plans": {}})
     assert not fleet.is_doubtful(one, NOTHING)
