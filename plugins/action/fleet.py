@@ -53,9 +53,8 @@ class ActionModule(ActionBase):
             *(plain(options[name]) for name in ("capacity", "smoke", "unanswered", "asked"))
         )
         # The program `ansible` has no tags.
-        left_out = tags.left_out(
-            task_vars.get("ansible_run_tags", ["all"]), task_vars.get("ansible_skip_tags", ())
-        )
+        words = (task_vars.get("ansible_run_tags", ["all"]), task_vars.get("ansible_skip_tags", ()))
+        left_out = tags.left_out(*words)
         result: dict[str, Any] = {"changed": False}
         if query == "reports":
             result["reports"] = {host.name: fleet.report(host) for host in hosts}
@@ -76,7 +75,7 @@ class ActionModule(ActionBase):
                 run,
                 active=task_vars["ansible_play_hosts"],
                 finished=task_vars["groups"].get(run["id"], ()),
-                left_out=left_out,
+                is_whole=not tags.leaves_out(*words),
                 check_mode=self._task.check_mode,
             )
             result["table"] = [f"{line}, {time.time() - run['started']:.0f} s"]

@@ -44,6 +44,12 @@ def refuse_unknown(words: Iterable[str], known: Sequence[str], playbook: str) ->
     return f"{tag} is no tag of {playbook}{hint} It {has}"
 
 
+def leaves_out(run: Iterable[str], skip: Iterable[str]) -> bool:
+    """Tell whether a run with these tags may leave out anything of our playbooks."""
+    ours = {*ROLES.values(), *_LAST, *SPECIAL}
+    return {"all", "tagged"}.isdisjoint(_single(run)) or not ours.isdisjoint(_single(skip))
+
+
 def left_out(run: Iterable[str], skip: Iterable[str]) -> frozenset[str]:
     """Return the roles that a run with these tags leaves out.
 

@@ -298,22 +298,26 @@ def ended(
     *,
     active: Collection[str],
     finished: Collection[str],
-    left_out: Collection[str],
+    is_whole: bool,
     check_mode: bool,
 ) -> str:
     """Return the last line of a teardown, without its time.
 
     Hosts that Ansible has not removed are `active`, and those `finished` have gone through their
-    roles. Tags leave out the roles in `left_out`.
+    roles. The tags of the run leave something out unless it `is_whole`.
     """
-    admitted, work = run["admitted"], run["work"]
-    done = [one for one in admitted if one in active and (one in finished or one not in work)]
-    changed = [one for one in done if not {*work.get(one, ())}.issubset(left_out)]
-    failed, refused = len(admitted) - len(done), len(run["refused"])
-    word = "planned" if check_mode else "restored"
-    parts = [f"{len(done)} of {len(run['hosts'])} nodes {word}"]
-    parts[0] += " as far as the tags go" if left_out else ""
-    parts += [f"{len(changed)} {'would change' if check_mode else 'changed'}"]
+    work = run["work"]
+    done = [
+        one for one in run["admitted"] if one in active and (one in finished or one not in work)
+    ]
+    refused = len(run["refused"])
+    failed = len(run["hosts"]) - len(done) - refused
+    if is_whole:
+        changed = sum(one in work for one in done)
+        word, change = ("planned", "would change") if check_mode else ("restored", "changed")
+        parts = [f"{len(done)} of {len(run['hosts'])} nodes {word}", f"{changed} {change}"]
+    else:  # whether anything ran is not known
+        parts = [f"{len(done)} of {len(run['hosts'])} nodes done as far as the tags go"]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{refused} refused"] if refused else []
     return ", ".join(parts)

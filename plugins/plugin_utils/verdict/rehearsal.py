@@ -39,9 +39,8 @@ _OF_DRIVER = (
     *("FABRIC_NOT_READY", "SUBNET_MANAGER_STOPPED"),
 )
 _ENGINE, _KUBELET = "ENGINE_STOPPED", "KUBELET_STOPPED"
-# The roles that start the service. A kubelet can have stopped for want of its engine.
-_OF_ENGINE = (*ENGINE_OF, "registries", runtime.ROLE)
-_OF_KUBELET = (*_OF_ENGINE, "kubelet_device_plugins")
+_KUBELET_ROLE = "kubelet_device_plugins"
+_STARTS = ("restart", "start")  # how the slugs of such steps begin
 # What the device plugin says about a GPU, and not about itself.
 _OF_GPUS = ("GPU_UNHEALTHY",)
 # Why nvidia-smi does not answer before the driver is installed, loaded or exchanged.
@@ -67,8 +66,11 @@ def waiting(
     if node is None:
         return []
     codes = {DRIFT} if is_complete else set()
-    codes |= {_ENGINE} if not work.keys().isdisjoint(_OF_ENGINE) else set()
-    codes |= {_KUBELET} if not work.keys().isdisjoint(_OF_KUBELET) else set()
+    # A kubelet can have stopped for want of its engine.
+    if _starts_engine(work):
+        codes |= {_ENGINE, _KUBELET}
+    elif _KUBELET_ROLE in work:
+        codes |= {_KUBELET}
     if DRIVER in work:
         codes |= {*_OF_DRIVER}
         codes |= {_SILENT_DRIVER} if _is_driver_pending(node) else set()
@@ -80,6 +82,13 @@ def waiting(
         codes |= {one["code"] for one in judge_cluster("", name, cluster, expected)}
         codes -= {*_OF_GPUS}
     return [one for one in findings if one["code"] in codes and one["severity"] != NOTICE]
+
+
+def _starts_engine(work: Mapping[str, Collection[str]]) -> bool:
+    """Tell whether a role installs or starts the engine, or restarts it for a change."""
+    others = [slug for role in ("registries", runtime.ROLE) for slug in work.get(role, ())]
+    has_own = not work.keys().isdisjoint(ENGINE_OF)
+    return has_own or any(slug.startswith(_STARTS) for slug in others)
 
 
 def _lacks_only_uvm(node: Mapping[str, Any]) -> bool:

@@ -26,8 +26,9 @@ _CODE = re.compile(r"\b[A-Z][A-Z0-9_]{4,}\b")
 _WORD = re.compile(r"[a-z0-9][a-z0-9./_-]*[a-z0-9]|[a-z0-9]")
 _EMPTY = frozenset(
     """a an the and or of in on at to for from with is are was be has have it its this that there
-    not as by i my me get gets we you what why when where how does do all any after""".split()  # noqa: SIM905
+    not as by i my me get gets we you what why when where how does do any after""".split()  # noqa: SIM905
 )
+_SAME = {"cannot": "no"}
 _ENOUGH = 0.6  # share of the words of a question that a row must have
 _ENOUGH_OF_ROW = 0.4  # share of the words of a symptom that a question must have
 _AT_LEAST = 2  # words
@@ -196,7 +197,7 @@ def _all_words(row: Row) -> str:
 
 def _words(text: str) -> frozenset[str]:
     found: Iterable[str] = _WORD.findall(text.lower())
-    return frozenset(_stem(word) for word in found if word not in _EMPTY)
+    return frozenset(_stem(_SAME.get(word, word)) for word in found if word not in _EMPTY)
 
 
 def _stem(word: str) -> str:

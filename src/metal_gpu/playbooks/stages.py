@@ -28,7 +28,8 @@ WORDS = {
     "verify": "Proof of the GPUs",
 }
 _IMPORTS = ("ansible.builtin.import_role", "import_role")
-_FAIL = "ansible.builtin.fail"
+# What only says how the run ends.
+_WORDS = ("ansible.builtin.debug", "ansible.builtin.fail", "metal.gpu.fleet")
 _NESTED = ("block", "always")
 
 
@@ -44,7 +45,7 @@ def of_playbook(plays: object) -> list[Stage]:
     found: dict[Stage, None] = {}
     for play in _mappings(plays):
         # Without hosts, it is a playbook that is imported: the checks at the start and the end.
-        if "hosts" not in play or _only_fails(play):
+        if "hosts" not in play or _only_speaks(play):
             continue
         name = str(play.get("name", ""))
         roles = list(_roles(play))
@@ -55,10 +56,11 @@ def of_playbook(plays: object) -> list[Stage]:
     return list(found)
 
 
-def _only_fails(play: Mapping[str, object]) -> bool:
-    """Tell whether a play only says which nodes have failed."""
+def _only_speaks(play: Mapping[str, object]) -> bool:
+    """Tell whether a play only says how many nodes are well, and which have failed."""
     tasks = [*_mappings(play.get("tasks"))]
-    return bool(tasks) and all(_FAIL in task for task in tasks) and not play.get("roles")
+    is_silent = any(task.keys().isdisjoint(_WORDS) for task in tasks)
+    return bool(tasks) and not is_silent and not play.get("roles")
 
 
 def title(role: str) -> str:

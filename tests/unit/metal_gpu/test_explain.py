@@ -232,7 +232,13 @@ def test_words_of_a_text_are_not_taken_for_the_text(words, condition):
 @pytest.mark.parametrize(
     ("words", "codes"),
     [
-        ("pod stuck in pending", ["NODE_FULL", "NODE_TAINTED", "POD_NOT_SCHEDULED"]),
+        ("pod stuck in pending", ["NODE_FULL", "GPUS_NOT_ALLOCATABLE", "POD_NOT_SCHEDULED"]),
+        ("container cannot see GPU", ["SMOKE_FAILED"]),
+        ("pod has no GPU", ["SMOKE_FAILED"]),
+        ("no gpu in pod", ["SMOKE_FAILED"]),
+        ("pod sees all gpus of the node", ["GPU_LEAKED"]),
+        ("my pod gets all GPUs", ["GPU_LEAKED"]),
+        ("pods with GPUs stay in Terminating", ["RUNTIME_UNUSABLE"]),
         ("a pod is Pending and has no event", ["POD_NOT_SCHEDULED", "KUBELET_SILENT"]),
         ("pod stuck in Terminating", ["RUNTIME_UNUSABLE", "ENGINE_STOPPED"]),
         ("pod stuck in ContainerCreating", ["RUNTIME_HANDLER_MISSING", "CDI_UNRESOLVABLE"]),

@@ -451,7 +451,10 @@ def test_last_line_names_what_is_open_by_design():
         "runtime_class_mount": leak_pods.Result("by_design"),
     }
     (line,) = leak_verdict.tally({"gpu-1": leak_verdict.row(results)})
-    assert line.endswith("did not request, except by a hostPath (runtime_class_mount)")
+    assert line == (
+        "1 of 1 tested nodes gave no pod a GPU that it did not request; on 1, pods with a hostPath "
+        "get GPUs by design (runtime_class_mount)"
+    )
 
 
 def test_a_leak_is_one_on_a_node_that_offers_no_gpu_too(cluster, leak):

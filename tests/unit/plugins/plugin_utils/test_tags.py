@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.tags import ROLES, left_out
+from ansible_collections.metal.gpu.plugins.plugin_utils.tags import ROLES, leaves_out, left_out
 
 ALL = {*ROLES}
 
@@ -30,3 +30,19 @@ ALL = {*ROLES}
 )
 def test_roles_that_tags_leave_out(run, skip, runs):
     assert left_out(run, skip) == ALL - runs
+
+
+@pytest.mark.parametrize(
+    ("run", "skip", "expected"),
+    [
+        (["all"], [], False),
+        (["tagged"], [], False),
+        (["all"], ["notest"], False),  # a tag of somebody else
+        (["gpus"], [], True),
+        (["driver"], [], True),
+        (["all"], ["device_plugin"], True),
+        (["all"], ["all"], True),
+    ],
+)
+def test_runs_that_may_leave_something_out(run, skip, expected):
+    assert leaves_out(run, skip) is expected

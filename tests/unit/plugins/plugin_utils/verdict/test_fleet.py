@@ -185,19 +185,22 @@ def test_device_file_that_the_service_of_the_toolkit_creates(
 
 
 @pytest.mark.parametrize(
-    ("role", "expected"),
+    ("role", "slug", "expected"),
     [
-        ("containerd", {"planned"}),
-        ("registries", {"planned"}),
-        ("nvidia_container_runtime", {"planned"}),
-        ("nvidia_driver", {"ENGINE_STOPPED", "DRIFTED"}),
-        ("kubelet_device_plugins", {"ENGINE_STOPPED", "DRIFTED"}),
+        ("containerd", "start", {"planned"}),
+        ("registries", "restart", {"planned"}),
+        ("registries", "write", {"ENGINE_STOPPED", "DRIFTED"}),
+        ("nvidia_container_runtime", "restart", {"planned"}),
+        ("nvidia_container_runtime", "hold", {"ENGINE_STOPPED", "DRIFTED"}),
+        ("nvidia_driver", "hold", {"ENGINE_STOPPED", "DRIFTED"}),
+        ("kubelet_device_plugins", "restart", {"ENGINE_STOPPED", "DRIFTED"}),
     ],
 )
-def test_engine_that_the_real_run_starts(role: str, expected: set[str]) -> None:
+def test_engine_that_the_real_run_starts(role: str, slug: str, expected: set[str]) -> None:
     engines = copy.deepcopy(NODE["engines"])
     engines["containerd"]["running"] = False
-    one = host(planned(node={**NODE, "engines": engines}, plans={role: DRIFT}))
+    plan = {**DRIFT, "steps": [{"slug": slug, "name": "x", "reason": "y"}]}
+    one = host(planned(node={**NODE, "engines": engines}, plans={role: plan}))
     found = fleet.judge(one, NOTHING, None, drift=True, check_mode=True)
     assert {*word(found).split()} == expected
 
@@ -212,38 +215,31 @@ def test_without_drift_the_refusal_of_a_plan_fails_no_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("active", "finished", "left_out", "check_mode", "expected"),
+    ("active", "finished", "is_whole", "check_mode", "expected"),
     [
-        pytest.param(
-            "abc", "ab", (), False, "3 of 4 nodes restored, 2 changed, 1 refused", id="all"
-        ),
-        pytest.param(
-            "abc", "ab", (), True, "3 of 4 nodes planned, 2 would change, 1 refused", id="check"
-        ),
-        pytest.param(
-            *("bc", "ab", (), False, "2 of 4 nodes restored, 1 changed, 1 failed, 1 refused"),
-            id="lost at the end",
-        ),
-        pytest.param(
-            *("bc", "b", (), False, "2 of 4 nodes restored, 1 changed, 1 failed, 1 refused"),
-            id="failed in a role",
-        ),
-        pytest.param(
-            *("abc", "ab", ROLES, False),
-            "3 of 4 nodes restored as far as the tags go, 0 changed, 1 refused",
-            id="only the device plugin",
-        ),
+        ("abc", "ab", True, False, "3 of 4 nodes restored, 2 changed, 1 refused"),
+        ("abc", "ab", True, True, "3 of 4 nodes planned, 2 would change, 1 refused"),
+        ("bc", "ab", True, False, "2 of 4 nodes restored, 1 changed, 1 failed, 1 refused"),
+        ("bc", "b", True, False, "2 of 4 nodes restored, 1 changed, 1 failed, 1 refused"),
+        ("abc", "ab", False, False, "3 of 4 nodes done as far as the tags go, 1 refused"),
     ],
+    ids=["all", "check mode", "lost at the end", "failed in a role", "tags"],
 )
 def test_last_line_of_a_teardown(
-    active: str, finished: str, left_out: Any, check_mode: bool, expected: str
+    active: str, finished: str, is_whole: bool, check_mode: bool, expected: str
 ) -> None:
     work = {"a": ["nvidia_driver"], "b": ["registries"]}
     run = {"hosts": [*"abcd"], "admitted": [*"abc"], "work": work, "refused": ["d"]}
     found = fleet.ended(
-        run, active=active, finished=finished, left_out=left_out, check_mode=check_mode
+        run, active=active, finished=finished, is_whole=is_whole, check_mode=check_mode
     )
     assert found == expected
+
+
+def test_node_that_was_lost_before_a_teardown_has_failed() -> None:
+    run = {"hosts": [*"ab"], "admitted": ["a"], "work": {}, "refused": [], "lost": ["b"]}
+    found = fleet.ended(run, active="a", finished="", is_whole=True, check_mode=False)
+    assert found == "1 of 2 nodes restored, 0 changed, 1 failed"
 
 
 def test_unreachable_node_is_not_tried_again_at_once() -> None:
