@@ -27,15 +27,21 @@ _UNKNOWN = (
 
 
 def _codes(incomplete: str) -> list[tuple[str, str]]:
-    """Complete a code, in small letters if it begins so. The words beside it are its severity."""
+    """Complete a code or an Xid, in small letters if it begins so.
+
+    The words beside it are its severity, or the meaning of the Xid.
+    """
     try:
         from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
+        from ansible_collections.metal.gpu.plugins.module_utils.read.xids import XIDS
     except ImportError:  # without the collection, nothing is known
         return []
+    known = {code: entry.severity for code, entry in CATALOGUE.items()}
+    known |= {f"XID_{number}": xid.meaning for number, xid in sorted(XIDS.items())}
     small = incomplete.islower()
     return [
-        (code.lower() if small else code, entry.severity)
-        for code, entry in CATALOGUE.items()
+        (code.lower() if small else code, text)
+        for code, text in known.items()
         if code.startswith(incomplete.upper())
     ]
 

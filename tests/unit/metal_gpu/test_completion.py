@@ -30,6 +30,7 @@ def test_the_script_of_a_shell_is_printed(shell):
         ("metal-gpu cluster ", {"show", "verify"}),
         ("metal-gpu explain GPU_FAU", {"GPU_FAULTY"}),
         ("metal-gpu explain gpu_fau", {"gpu_faulty"}),
+        ("metal-gpu explain XID_7", {"XID_79"}),
         ("metal-gpu plan --tags ", {"driver", "kubelet", "verify"}),
         ("metal-gpu teardown --skip-tags driver,en", {"driver,engine"}),
     ],
