@@ -54,7 +54,6 @@ class ActionModule(ActionBase):
         )
         # The program `ansible` has no tags.
         words = (task_vars.get("ansible_run_tags", ["all"]), task_vars.get("ansible_skip_tags", ()))
-        left_out = tags.left_out(*words)
         result: dict[str, Any] = {"changed": False}
         if query == "reports":
             result["reports"] = {host.name: fleet.report(host) for host in hosts}
@@ -88,6 +87,7 @@ class ActionModule(ActionBase):
             result["explained"] = explain(one for found in unfit.values() for one in found)
         else:
             again = {row["host"]: plain(row) for row in options["again"]}
+            left_out = tags.left_out(*words)
             if query == "containers":
                 verdicts = portability.judge(
                     list(_tried(task_vars, hosts)),

@@ -25,8 +25,9 @@ ROLES: Mapping[str, str] = {
     "nvidia_driver": "driver",
     "registries": "registries",
 }
-# The tags of what follows the roles.
-_LAST = ("device_plugin", "verify")
+# Those of what follows the roles, too.
+_OURS = frozenset({*ROLES.values(), "device_plugin", "verify", *SPECIAL})
+_EVERY = frozenset({"all", "tagged"})  # each of our tasks has a tag
 
 
 def refuse_unknown(words: Iterable[str], known: Sequence[str], playbook: str) -> str:
@@ -46,8 +47,7 @@ def refuse_unknown(words: Iterable[str], known: Sequence[str], playbook: str) ->
 
 def leaves_out(run: Iterable[str], skip: Iterable[str]) -> bool:
     """Tell whether a run with these tags may leave out anything of our playbooks."""
-    ours = {*ROLES.values(), *_LAST, *SPECIAL}
-    return {"all", "tagged"}.isdisjoint(_single(run)) or not ours.isdisjoint(_single(skip))
+    return _EVERY.isdisjoint(_single(run)) or not _OURS.isdisjoint(_single(skip))
 
 
 def left_out(run: Iterable[str], skip: Iterable[str]) -> frozenset[str]:
@@ -57,12 +57,11 @@ def left_out(run: Iterable[str], skip: Iterable[str]) -> frozenset[str]:
     every role.
     """
     chosen, skipped = _single(run), _single(skip)
-    known = {*ROLES.values(), *_LAST, *SPECIAL}
-    every = not known.issuperset(chosen) or not {"all", "tagged"}.isdisjoint(chosen)
+    every = not _OURS.issuperset(chosen) or not _EVERY.isdisjoint(chosen)
     return frozenset(
         role
         for role, tag in ROLES.items()
-        if not {tag, "all", "tagged"}.isdisjoint(skipped) or not (every or tag in chosen)
+        if not {tag, *_EVERY}.isdisjoint(skipped) or not (every or tag in chosen)
     )
 
 

@@ -68,6 +68,7 @@ CONTROLS = frozenset({PLAIN, PRIVILEGED})
 _BY_DESIGN = frozenset({PRIVILEGED, CLASS_MOUNT})
 # Attempts whose image has to set the variable. Without it, nobody asked for a GPU.
 _OF_IMAGE = frozenset({IMAGE, CLASS, SECOND, INIT, EPHEMERAL})
+_OF_MOUNT = frozenset({MOUNT, CLASS_MOUNT})
 
 # Results of an attempt. Only the first one is a leak; BUSY and UNPROVEN prove nothing.
 LEAKED = "leaked"
@@ -158,7 +159,7 @@ def manifest(template: Template, one: Try) -> dict[str, Any]:
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         **_containers(template, attempt),
     }
-    if attempt in (MOUNT, CLASS_MOUNT):
+    if attempt in _OF_MOUNT:
         spec["volumes"] = [{"name": "request", "hostPath": {"path": "/dev/null"}}]
     if attempt in (CLASS, CLASS_CDI, CLASS_MOUNT):
         spec["runtimeClassName"] = template.runtime_class
@@ -172,7 +173,7 @@ def _containers(template: Template, attempt: str) -> dict[str, Any]:
     other = _container(OTHER, template.image, ":")
     if attempt == POD:
         look["env"] = [{"name": VARIABLE, "value": "all"}]
-    elif attempt in (MOUNT, CLASS_MOUNT):
+    elif attempt in _OF_MOUNT:
         look["volumeMounts"] = [{"name": "request", "mountPath": VOLUME_MOUNT}]
     elif attempt == PRIVILEGED:
         look["securityContext"] = {"privileged": True}

@@ -312,12 +312,13 @@ def ended(
     ]
     refused = len(run["refused"])
     failed = len(run["hosts"]) - len(done) - refused
+    counted = f"{len(done)} of {len(run['hosts'])} nodes"
     if is_whole:
         changed = sum(one in work for one in done)
         word, change = ("planned", "would change") if check_mode else ("restored", "changed")
-        parts = [f"{len(done)} of {len(run['hosts'])} nodes {word}", f"{changed} {change}"]
+        parts = [f"{counted} {word}", f"{changed} {change}"]
     else:  # whether anything ran is not known
-        parts = [f"{len(done)} of {len(run['hosts'])} nodes done as far as the tags go"]
+        parts = [f"{counted} done as far as the tags go"]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{refused} refused"] if refused else []
     return ", ".join(parts)

@@ -287,16 +287,21 @@ def give_work(host: dict[str, Any]) -> None:
     host["metal_gpu"]["node"]["driver"]["persistenced"].update(active=False, enabled=False)
 
 
+def make_bare(host: dict[str, Any]) -> None:
+    """Take the driver from a node."""
+    give_work(host)
+    node = host["metal_gpu"]["node"]
+    failure = {"code": "not_installed", "exit_code": None, "message": "nvidia-smi is not installed"}
+    node["nvml"].update(devices=[], failure=failure)
+    node["kernel"]["modules"] = []
+
+
 def test_rehearsal_of_bare_nodes_is_no_failure(tmp_path, fleet):
     """What the real run sets up is no finding. A GPU that the bus lacks is one."""
     put_plugin(fleet.server)
     hosts = fleet.inventory(2, device_plugin_foreign="adopt")
-    failure = {"code": "not_installed", "exit_code": None, "message": "nvidia-smi is not installed"}
     for host in hosts["gpu_nodes"]["hosts"].values():
-        give_work(host)
-        node = host["metal_gpu"]["node"]
-        node["nvml"].update(devices=[], failure=failure)
-        node["kernel"]["modules"] = []
+        make_bare(host)
     # No role runs, because of the tags. `mine` could be one of all tasks.
     playbook = [{"ansible.builtin.import_playbook": "metal.gpu.site"}]
     options = ("--check", "--tags=always,verify,mine")
@@ -319,12 +324,8 @@ def test_rehearsal_of_bare_nodes_is_no_failure(tmp_path, fleet):
 def test_rehearsal_without_roles_promises_nothing(tmp_path, fleet):
     """The tags leave out the role that would install the driver, also in the real run."""
     hosts = fleet.inventory(1, device_plugin_foreign="adopt")
-    host = hosts["gpu_nodes"]["hosts"]["gpu-0"]
     put_plugin(fleet.server)
-    give_work(host)
-    failure = {"code": "not_installed", "exit_code": None, "message": "nvidia-smi is not installed"}
-    host["metal_gpu"]["node"]["nvml"].update(devices=[], failure=failure)
-    host["metal_gpu"]["node"]["kernel"]["modules"] = []
+    make_bare(hosts["gpu_nodes"]["hosts"]["gpu-0"])
     found = run(tmp_path, "metal.gpu.site", hosts, "--check", "--tags=always,verify", **QUIET)
     assert found.code == 2, found.output
     assert re.search(r"^gpu-0 .* NVML_UNAVAILABLE DRIFTED$", found.output, re.MULTILINE)
@@ -343,11 +344,7 @@ def test_check_mode_of_verify_hides_nothing(tmp_path, fleet):
     """It has no real run that would set up what is missing."""
     hosts = fleet.inventory(1)
     hosts["gpu_nodes"]["vars"]["verify_drift"] = True
-    host = hosts["gpu_nodes"]["hosts"]["gpu-0"]
-    give_work(host)
-    failure = {"code": "not_installed", "exit_code": None, "message": "nvidia-smi is not installed"}
-    host["metal_gpu"]["node"]["nvml"].update(devices=[], failure=failure)
-    host["metal_gpu"]["node"]["kernel"]["modules"] = []
+    make_bare(hosts["gpu_nodes"]["hosts"]["gpu-0"])
     found = run(tmp_path, "metal.gpu.verify", hosts, "--check", **QUIET)
     assert found.code == 2, found.output
     assert re.search(r"^gpu-0 .* NVML_UNAVAILABLE DRIFTED$", found.output, re.MULTILINE)
