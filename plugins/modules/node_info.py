@@ -1415,7 +1415,8 @@ gpu_node:
             proxy:
               description: >-
                 Variables in the files of the unit that name a proxy, in capitals. Each has C(file),
-                and C(sha256) of its value, which can have a password.
+                whether it is C(ours) (in the role's block), and C(sha256) of its value, which can
+                have a password.
               type: dict
             config:
               description: >-

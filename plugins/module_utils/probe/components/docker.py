@@ -27,6 +27,7 @@ class Proxy(TypedDict):
     """A variable of the service's environment that names a proxy."""
 
     file: str
+    ours: bool  # in the block of the role
     sha256: str
 
 
@@ -75,10 +76,15 @@ def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Com
 def _values(reading: Reading) -> dict[str, object]:
     """Return the proxies in the files of the unit. Their values can have passwords."""
     found: dict[str, Proxy] = {}
-    for name, one in systemd.parse_environment(reading.unit_files.texts, docker.UNIT).items():
+    texts, path = reading.unit_files.texts, own_files.DOCKER_PROXY_VALUES
+    block = systemd.parse_environment_file(
+        "\n".join(own_files.parse_block(texts.get(path, ""), "docker_ce"))
+    )
+    for name, one in systemd.parse_environment(texts, docker.UNIT).items():
         if name.upper() in docker.PROXIES and one.value:
             digest = sha256(one.value.encode(errors="replace")).hexdigest()
-            found[name.upper()] = {"file": one.file, "sha256": digest}
+            is_ours = one.file == path and block.get(name) == one.value
+            found[name.upper()] = {"file": one.file, "ours": is_ours, "sha256": digest}
     return {"proxy": found}
 
 

@@ -55,8 +55,7 @@ def refuse_proxy(plan: Plan[NoData], node: Node, desired: Desired) -> None:
             )
             continue
         found = engine["proxy"].get(_VARIABLES[key])
-        is_of_others = found is not None and found["file"] not in own_files.OF_DOCKER_PROXY
-        if found and is_of_others and found["sha256"] != _sha256(value):
+        if found and not found["ours"] and found["sha256"] != _sha256(value):
             plan.refuse("DOCKER_PROXY_TAKEN", name=_VARIABLES[key], path=found["file"])
         in_file = engine["config"]["fingerprints"].get(f"proxies/{_OF_FILE[key]}")
         if in_file not in (None, fingerprint(value)):
@@ -75,11 +74,7 @@ def plan_proxy(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) 
         for key, value in desired["proxy"].items()
         if not _is_elsewhere(node, key)
     }
-    ours = {
-        name: found["sha256"]
-        for name, found in engine["proxy"].items()
-        if found["file"] == own_files.DOCKER_PROXY_VALUES
-    }
+    ours = {name: found["sha256"] for name, found in engine["proxy"].items() if found["ours"]}
     _put(plan, node, wanted)
     if not wanted and not ours:
         _plan_left(plan, node, desired, is_new=is_new)
@@ -172,7 +167,7 @@ def _is_elsewhere(node: Node, key: str) -> bool:
     """Tell whether another file has the setting; `refuse_proxy` has compared the values."""
     engine = node["engines"]["docker"]
     found = engine["proxy"].get(_VARIABLES[key])
-    is_set = found is not None and found["file"] not in own_files.OF_DOCKER_PROXY
+    is_set = found is not None and not found["ours"]
     return is_set or f"proxies/{_OF_FILE[key]}" in engine["config"]["fingerprints"]
 
 

@@ -140,7 +140,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
         "parameters": nvidia_driver.parse_parameters(raw.texts.get(nvidia_driver.PARAMETERS, "")),
         "own_parameters": nvidia_driver.parse_lines(_own(raw, own_files.MODULE_PARAMETERS)),
         "own_pin": nvidia_driver.parse_lines(_own(raw, own_files.DRIVER_PIN)),
-        "own_device_rule": own_files.parse_block(_own(raw, own_files.DEVICE_RULE), "nvidia_driver"),
+        "own_device_rule": _own(raw, own_files.DEVICE_RULE).splitlines(),
         "parameters_are_new": _is_newer_than_boot(raw, own_files.MODULE_PARAMETERS),
         "peermem": values["peermem"],
         "dkms": _dkms(raw, values),
@@ -163,8 +163,8 @@ def _dkms(raw: Raw, values: Values) -> dkms.Dkms:
 
 
 def _own(raw: Raw, path: str) -> str:
-    """Return the text of a file of this collection."""
-    return raw.texts.get(path, "") if path in raw.own_files else ""
+    """Return the block of the role in a file. Lines around it are the admin's."""
+    return "\n".join(own_files.parse_block(raw.texts.get(path, ""), "nvidia_driver"))
 
 
 def _is_newer_than_boot(raw: Raw, path: str) -> bool:

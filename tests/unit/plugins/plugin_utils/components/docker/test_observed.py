@@ -192,6 +192,28 @@ def test_values_of_the_file_are_not_shown(observe, tmp_path):
     assert "secret" not in str(values)
 
 
+@pytest.mark.parametrize("name", ["http-proxy.conf", "metal-gpu-proxy.env"])
+def test_proxy_of_the_admin(observe, tmp_path, name):
+    """It is theirs in a file of theirs, and beside our block."""
+    folder, mark = "/etc/systemd/system/docker.service.d", "managed by Ansible, role metal.gpu"
+    block = f"# BEGIN {mark}.docker_ce\nHTTP_PROXY=a\n# END {mark}.docker_ce\n"
+    unit = f"[Service]\nEnvironmentFile=-{folder}/metal-gpu-proxy.env\n"
+    is_theirs = name.endswith(".conf")
+    files = {
+        "/lib/systemd/system/docker.service": "[Service]\nExecStart=/usr/bin/dockerd\n",
+        f"{folder}/metal-gpu-proxy.conf": unit,
+        f"{folder}/metal-gpu-proxy.env": block + ("" if is_theirs else "NO_PROXY=b\n"),
+    }
+    if is_theirs:
+        files[f"{folder}/{name}"] = "[Service]\nEnvironment=NO_PROXY=b\n"
+    plant(tmp_path, files)
+    found = observe(Programs({}))["engines"]["docker"]["proxy"]
+    assert {key: (one["file"], one["ours"]) for key, one in found.items()} == {
+        "HTTP_PROXY": (f"{folder}/metal-gpu-proxy.env", True),
+        "NO_PROXY": (f"{folder}/{name}", False),
+    }
+
+
 @pytest.mark.parametrize(("version", "expected"), [("29.1.0", False), ("29.2.0", True)])
 def test_cdi_hook_that_came_after_the_start(observe, tmp_path, version, expected):
     hook = "/usr/bin/nvidia-cdi-hook"

@@ -35,7 +35,7 @@ OK = {"restart_ok": True}
 
 def found(path: str = OURS, **values: str) -> dict[str, Any]:
     proxy = {
-        name: {"file": path, "sha256": sha256(value.encode()).hexdigest()}
+        name: {"file": path, "ours": path == OURS, "sha256": sha256(value.encode()).hexdigest()}
         for name, value in values.items()
     }
     return docker(proxy=proxy)

@@ -202,7 +202,8 @@ def test_proxy_that_docker_has_not_read(
 ) -> None:
     value = "http://p"
     digest = sha256(value.encode()).hexdigest()
-    found = {"HTTP_PROXY": {"file": own_files.DOCKER_PROXY_VALUES, "sha256": digest}}
+    path = own_files.DOCKER_PROXY_VALUES
+    found = {"HTTP_PROXY": {"file": path, "ours": True, "sha256": digest}}
     changed = docker(proxy=found, unread={**NOTHING, "proxy": True}, running=running)
     made = planned(changed, proxy={"http": value}, restart_ok=restart)
     assert steps(made) == expected

@@ -429,6 +429,24 @@ def test_what_turns_persistence_mode_off(observe, tmp_path, texts, file):
     assert observe(Programs({}))["driver"]["persistence_off"] == expected
 
 
+@pytest.mark.parametrize("around", ["", "vfio\n"], ids=["only ours", "lines of the admin around"])
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("/etc/modules-load.d/metal-gpu.conf", "own_modules"),
+        ("/etc/modprobe.d/metal-gpu-parameters.conf", "own_parameters"),
+        ("/etc/apt/preferences.d/metal-gpu-nvidia-driver.pref", "own_pin"),
+        ("/etc/udev/rules.d/70-metal-gpu-device-files.rules", "own_device_rule"),
+    ],
+)
+def test_only_our_block_of_a_file_is_ours(observe, tmp_path, path, key, around):
+    """Otherwise the role would write its block again in each run, and still see the lines."""
+    mark = "managed by Ansible, role metal.gpu.nvidia_driver"
+    text = f"{around}# BEGIN {mark}\nnvidia_uvm\n# END {mark}\n{around}"
+    plant(tmp_path, {path: text})
+    assert observe(Programs({}))["driver"][key] == ["nvidia_uvm"]
+
+
 def test_rule_of_ours_and_numbers_of_the_driver(observe, tmp_path):
     mark = "managed by Ansible, role metal.gpu.nvidia_driver"
     block = device_files.RULE_FILE["block"]
