@@ -89,6 +89,10 @@ def ansible_inventory() -> str | None:
 
 
 def _ask_ansible(program: str, path: Path) -> Content:
+    from metal_gpu.playbooks.options import untrusted_config
+
+    if why := untrusted_config(Path.cwd(), os.environ):
+        raise InventoryError(why)
     environment = {
         **os.environ,
         STRICT: "true",

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metal_gpu.inventory import InventoryError
+from metal_gpu.trust import distrust, distrust_inventory
 
 DEFAULT_INVENTORY = "inventory.yml"  # what `metal-gpu scan` writes
 
 _CONFIG = "ansible.cfg"
+_OF_ANSIBLE = Path("/etc/ansible/hosts")
 _SERIAL = re.compile(r"[1-9]\d*%?")
 # Options of ansible-playbook that ask for a password, and what it asks.
 PROMPTS = {
@@ -177,15 +179,32 @@ def check_inventory(named: Sequence[str]) -> None:
 def default_inventory(folder: Path, environment: Mapping[str, str]) -> list[str]:
     """Return the inventory to use if the user names none; empty: Ansible decides.
 
-    The file that `metal-gpu scan` writes counts only if nothing else is configured.
+    The file that `metal-gpu scan` writes counts only if nothing else is configured. An inventory
+    can start programs here, so raises OptionInvalid if another user can change it.
     """
     own = folder / DEFAULT_INVENTORY
     if not own.is_file():
         return []
     configured = configured_inventories(folder, environment)
     # Not resolved: Ansible looks for group_vars beside the link, and not beside the file.
-    is_ours = all(os.path.abspath(one) == os.path.abspath(own) for one in configured)
-    return [DEFAULT_INVENTORY] if is_ours else []
+    if any(os.path.abspath(one) != os.path.abspath(own) for one in configured):
+        return []
+    if why := distrust_inventory(own):
+        raise OptionInvalid(
+            f"{DEFAULT_INVENTORY} in this folder is not used, because {why}. If you trust it, add "
+            f"`--inventory {DEFAULT_INVENTORY}`"
+        )
+    return [DEFAULT_INVENTORY]
+
+
+def check_some_inventory(folder: Path, environment: Mapping[str, str]) -> None:
+    """Raise OptionInvalid if Ansible would have no inventory, and so no host."""
+    if not (configured_inventories(folder, environment) or _OF_ANSIBLE.exists()):
+        raise OptionInvalid(
+            f"this folder has no {DEFAULT_INVENTORY}, and nothing names another inventory. "
+            f"`metal-gpu scan HOST --write {DEFAULT_INVENTORY}` writes one; --inventory FILE names "
+            "one"
+        )
 
 
 def configured_inventories(folder: Path, environment: Mapping[str, str]) -> list[Path]:
@@ -213,6 +232,18 @@ def ignored_config(folder: Path, environment: Mapping[str, str]) -> Path | None:
     own = folder / _CONFIG
     is_ignored = _is_public(folder) and not _named_config(folder, environment)
     return own if is_ignored and own.exists() else None
+
+
+def untrusted_config(folder: Path, environment: Mapping[str, str]) -> str:
+    """Return why Ansible should not start in a folder: another user can change its ansible.cfg.
+
+    Ansible ignores only that of a folder into which every user can write.
+    """
+    own = folder / _CONFIG
+    if _named_config(folder, environment) or _is_public(folder) or not _is_readable(own):
+        return ""
+    why = distrust(own)
+    return f"{own}: {why}. If you trust it, set ANSIBLE_CONFIG={_CONFIG}" if why else ""
 
 
 def _config(folder: Path, environment: Mapping[str, str]) -> tuple[Path, configparser.ConfigParser]:

@@ -243,19 +243,24 @@ def run(playbook: str, content: str, options: Options, how: str) -> int:
         arguments,
         check_inventory,
         check_more,
+        check_some_inventory,
         default_inventory,
         names_inventory,
         prompts,
+        untrusted_config,
     )
     from metal_gpu.playbooks.run import CannotRun, check, missing_collection
     from metal_gpu.terminal import output
     from metal_gpu.terminal.play_output import show
 
-    if not options.inventory and not names_inventory(options.more):
-        own = default_inventory(Path.cwd(), os.environ)
-        options = replace(options, inventory=own)
     try:
         check_more(options.more)
+        if not options.inventory and not names_inventory(options.more):
+            options = replace(options, inventory=default_inventory(Path.cwd(), os.environ))
+            if not options.inventory:
+                check_some_inventory(Path.cwd(), os.environ)
+        if why := untrusted_config(Path.cwd(), os.environ):
+            raise OptionInvalid(why)
         check_inventory(options.inventory)
         wanted = arguments(options)
         tags.check(wanted, content, f"metal.gpu.{playbook}")

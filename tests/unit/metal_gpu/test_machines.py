@@ -98,18 +98,25 @@ def test_ansibles_configuration_may_name_the_inventory_of_the_folder(inventory: 
 def test_the_configuration_of_a_folder_that_all_can_write_is_ignored(
     inventory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ansible does so, with a warning, and a playbook then has the inventory of the folder."""
+    """Ansible does so, with a warning. The inventory there is used only if it is named."""
     inventory.with_name("ansible.cfg").write_text("[defaults]\ninventory = other.yml\n")
+    inventory.unlink()
     inventory.parent.chmod(0o1777)
-    assert _addresses(chosen([], None, quiet=True)) == ["10.0.0.1", "10.0.0.2"]
+    assert _addresses(chosen([], None, quiet=True)) == ["this machine"]
     assert "ansible.cfg in this folder is ignored, as by Ansible" in capsys.readouterr().err
-    assert _addresses(chosen(["gpu-1"], None)) == ["10.0.0.1"]
+    assert _addresses(chosen(["gpu-1"], None)) == ["gpu-1"]
     said = capsys.readouterr().err
     assert "ansible.cfg in this folder is ignored" in said
     assert "Use another folder, or set ANSIBLE_CONFIG=ansible.cfg" in said  # as in /tmp
     inventory.parent.chmod(0o777)
     chosen([], None)
     assert "Run `chmod o-w .`, or set ANSIBLE_CONFIG=ansible.cfg" in capsys.readouterr().err
+    inventory.write_text(_INVENTORY)
+    for names in ([], ["gpu-1"]):
+        with pytest.raises(typer.Exit) as ended:
+            chosen(names, None)
+        assert ended.value.exit_code == exit_codes.USAGE
+        assert "add `--inventory inventory.yml`" in capsys.readouterr().err
     for names, path in ((["admin@gpu-1"], None), ([], inventory)):
         chosen(names, path)
         assert capsys.readouterr().err == ""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import grp
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import signal
 import stat
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -20,6 +22,7 @@ from rich.console import Console
 from ansible_collections.metal.gpu.plugins.module_utils import interrupts
 from ansible_collections.metal.gpu.tests.unit.support import command
 from ansible_collections.metal.gpu.tests.unit.support.command import ROOT
+from metal_gpu import trust
 from metal_gpu.playbooks import display, files, log_files, options, result, run, stages, tags
 from metal_gpu.playbooks.progress import DONE, RUNNING, STOPPED, UNUSED, WAITING, Progress
 from metal_gpu.playbooks.stopping import Stop
@@ -327,6 +330,87 @@ def test_the_inventory_of_the_folder_counts_if_nothing_else_is_set(
     if "ANSIBLE_CONFIG" in environment:
         environment = {"ANSIBLE_CONFIG": str(tmp_path / environment["ANSIBLE_CONFIG"])}
     assert options.default_inventory(tmp_path, environment) == expected
+
+
+@pytest.mark.parametrize("inventory", ["", "inventory = hosts"])
+def test_a_run_without_any_inventory_says_how_to_get_one(inventory, tmp_path, monkeypatch):
+    monkeypatch.setattr(options, "_OF_ANSIBLE", tmp_path / "etc")
+    (tmp_path / "ansible.cfg").write_text(f"[defaults]\n{inventory}\n")
+    with (
+        nullcontext()
+        if inventory
+        else pytest.raises(options.OptionInvalid, match=r"scan HOST --write inventory.yml")
+    ):
+        options.check_some_inventory(tmp_path, {})
+    (tmp_path / "etc").touch()
+    options.check_some_inventory(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "said"),
+    [
+        ("", 0o755, ""),
+        ("", 0o777, "every user may write"),
+        ("", 0o1777, "every user may write"),
+        ("", 0o775, "the group games may write"),
+        ("inventory.yml", 0o644, ""),
+        ("inventory.yml", 0o646, "every user may write"),
+        ("inventory.yml", 0o664, "the group games may write"),
+        ("host_vars/gpu-1.yml", 0o666, "every user may write"),
+        ("group_vars", 0o777, "every user may write"),
+        ("group_vars/gpu_nodes/x.yml", 0o666, "every user may write"),
+        ("ansible.cfg", 0o666, "every user may write"),
+        ("link", 0o755, "every user may write"),
+    ],
+)
+def test_files_that_another_user_can_change_are_not_used_unasked(
+    path, mode, said, tmp_path, monkeypatch
+):
+    """An inventory and ansible.cfg can start programs on this machine."""
+    shared, folder = tmp_path / "shared", tmp_path / "folder"
+    for name in ("host_vars/gpu-1.yml", "group_vars/gpu_nodes/x.yml", "ansible.cfg", "../shared/y"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    own = folder / "inventory.yml"
+    if path == "link":
+        own.symlink_to(shared / "y")
+        shared.chmod(0o777)
+    else:
+        own.touch()
+        (folder / path).chmod(mode)
+    monkeypatch.setattr(trust, "_is_private", lambda _gid, _uid: False)
+    monkeypatch.setattr(trust, "_group", lambda _gid: "games")
+    found = trust.distrust_inventory(own) or trust.distrust(folder / "ansible.cfg")
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
+    if path == "ansible.cfg":
+        assert "ANSIBLE_CONFIG=ansible.cfg" in options.untrusted_config(folder, {})
+        assert options.untrusted_config(folder, {"ANSIBLE_CONFIG": str(folder)}) == ""
+    elif said:
+        with pytest.raises(options.OptionInvalid, match=r"add `--inventory inventory\.yml`"):
+            options.default_inventory(folder, {})
+
+
+def test_files_of_another_user_are_not_used_unasked(tmp_path, monkeypatch):
+    (tmp_path / "inventory.yml").touch()
+    tmp_path.chmod(0o775)  # the group of the user alone, as with a umask of 002
+    monkeypatch.setattr(trust, "_is_private", lambda _gid, _uid: True)
+    assert trust.distrust_inventory(tmp_path / "inventory.yml") == ""
+    monkeypatch.setattr(trust, "_owners", lambda: (4711,))
+    assert "belongs to" in trust.distrust_inventory(tmp_path / "inventory.yml")
+    with pytest.raises(options.OptionInvalid, match="belongs to"):
+        options.default_inventory(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "is_private"),
+    [("me", [], True), ("me", ["me"], True), ("me", ["me", "you"], False), ("ops", [], False)],
+)
+def test_the_group_of_a_user_alone(name, members, is_private, monkeypatch):
+    group = grp.struct_group((name, "x", 7, members))
+    monkeypatch.setattr(trust.grp, "getgrgid", lambda _gid: group)
+    monkeypatch.setattr(trust.pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_name="me"))
+    assert trust._is_private(7, 1) is is_private
 
 
 @pytest.mark.parametrize(("mode", "expected"), [(0o755, ["--ask-become-pass"]), (0o777, [])])
