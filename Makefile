@@ -35,10 +35,10 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.ansible/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap environments demo test test-full lint unit sanity molecule bench dist dist-test docs changelog command readmes lab-up lab-down clean
+.PHONY: help bootstrap environments demo test test-full lint unit sanity molecule bench hardware hardware-kit dist dist-test docs changelog command readmes lab-up lab-down clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 bootstrap:
 	@scripts/bootstrap
@@ -103,6 +103,12 @@ molecule-%: bootstrap
 bench: bootstrap ## measure operations, seconds and memory; write docs/benchmarks.md (15 minutes)
 	@scripts/install-collection
 	@tests/bench/bench $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS))
+
+hardware: ## ask this machine's GPUs what the project believes (5 minutes); KIT=FILE adds containers
+	@tests/hardware/run $(if $(KIT),--kit $(KIT))
+
+hardware-kit: bootstrap ## build hardware-kit.tar.xz: what `make hardware` needs on a machine without network
+	@PYTHONPATH=tests/hardware:tests/lab python -m metal_hardware.kit hardware-kit.tar.xz
 
 dist: environments ## write the artifact, the wheel, their bill of materials and checksums to dist
 	@python scripts/release_files.py dist
