@@ -929,6 +929,11 @@ gpu_node:
         uuids:
           description: UUIDs of GPUs as the log shows them, by address.
           type: dict
+        words:
+          description: >-
+            What the driver said about GPUs that it did not start, by address: lists of C(kind) and
+            C(line). An empty address has lines that name no GPU.
+          type: dict
       sample:
         sources: [dmesg]
         error: null
@@ -945,6 +950,7 @@ gpu_node:
         unlisted: 0
         recovery: {"0000:83:00.0": 2}
         uuids: {"0000:83:00.0": GPU-e47efc7b-a9d6-5852-880e-5d93536eeb14}
+        words: {}
     device_files:
       description: Character devices of the driver.
       type: list

@@ -56,7 +56,7 @@ class Events:
         self._by_key = {key: one for key, one in self._by_key.items() if not is_over(one)}
 
     def add(self, source: str, address: str, number: int | None, words: str, now: int) -> None:
-        words = _printable(words)
+        words = printable(words)
         event = self._by_key.get((source, address, number))
         if event is not None:
             event["count"] += 1
@@ -134,6 +134,6 @@ def _weight(event: Event) -> int:
     return {xids.HARDWARE: 2, xids.RESET: 2, xids.UNKNOWN: 1}.get(tier(event), 0)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     shown = "".join(sign if sign.isprintable() else "?" for sign in text[: _LINE_LENGTH + 1])
     return shown if len(shown) <= _LINE_LENGTH else f"{shown[:_LINE_LENGTH]}…"

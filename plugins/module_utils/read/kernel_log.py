@@ -6,9 +6,10 @@
 The kernel has its newest lines in a ring of fixed size, which `dmesg` prints. The journal may have
 older lines of the same boot, or have dropped some that are still in the ring. So the ring counts,
 and the journal only for the time before it. Errors before the last load of the driver are over, and
-so are those of a GPU before the driver took back its recovery action.
+so are those of a GPU before the driver took back its recovery action. What the driver says about
+GPUs that it does not start is kept by GPU, from the last time that it was loaded.
 
-Source: tests/recorded/xids.yml
+Source: tests/recorded/xids.yml, tests/recorded/driver_words.yml
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypedDict
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import driver_words
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_events import (
     LOST,
     SXID,
@@ -23,8 +25,13 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_events impor
     Event,
     Events,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_words import (
+    MARKS,
+    Collector,
+    Said,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import failure_text
-from ansible_collections.metal.gpu.plugins.module_utils.read.pci import normalise_address
+from ansible_collections.metal.gpu.plugins.module_utils.read.pci import normalise_place
 from ansible_collections.metal.gpu.plugins.module_utils.read.xids import (
     HEALING,
     RECOVERY_CHANGED,
@@ -43,7 +50,7 @@ JOURNAL = (
     *("journalctl", "--dmesg", "--boot", "--output=short-monotonic", "--no-pager"),
     *("--reverse", f"--lines={JOURNAL_LINES}"),
     "--grep=Xid \\(|fallen off the bus|The NVIDIA GPU|GPU at PCI|NVIDIA UNIX|Nvlink [Cc]ore"
-    "|nvswitch: Probing|Linux version",
+    f"|nvswitch: Probing|Linux version|{driver_words.PATTERN}|{driver_words.OUTCOME}",
 )
 
 _PREFIX_LENGTH = 200
@@ -88,6 +95,7 @@ class Found(TypedDict):
     unlisted: int  # further lines, if there are too many different errors
     recovery: dict[str, int]  # code of the outstanding action, by address
     uuids: dict[str, str]  # by address
+    words: dict[str, list[Said]]  # by address; empty address: no GPU is named
 
 
 class Log(Found):
@@ -191,19 +199,22 @@ class _Reader:
         self._events = Events()
         self._recovery: dict[str, int] = {}
         self._uuids: dict[str, str] = {}
+        self._words = Collector()
 
     def read(self, lines: Iterable[str]) -> Found:
         for line in lines:
-            if "NVRM: " in line or "nvidia-nv" in line:
+            if any(word in line for word in MARKS):
                 time = _time(line)
                 self._now = self._now if time is None else int(time)
                 self._read_line(line)
+                self._words.read(line)
         return {
             "loaded": self._loaded,
             "events": self._events.listed(),
             "unlisted": self._events.unlisted,
             "recovery": self._recovery,
             "uuids": self._uuids,
+            "words": self._words.by_address(),
         }
 
     def _read_line(self, line: str) -> None:
@@ -214,7 +225,7 @@ class _Reader:
         elif match := _OFF_THE_BUS.search(line):
             self._add(LOST, match, None)
         elif match := _UUID.search(line):
-            if address := _normalise(match["address"]):
+            if address := normalise_place(match["address"]):
                 self._uuids[address] = match["uuid"]
         elif _LOAD.search(line):
             self._forget_all()
@@ -235,14 +246,14 @@ class _Reader:
             self._loaded = self._now
         elif match := _SWITCH_PROBED.search(line):
             # A reset of all GPUs probes the NVSwitches between them again.
-            address = _normalise(match["address"])
+            address = normalise_place(match["address"])
             self._events.forget(lambda event: event["source"] == XID or event["address"] == address)
             self._recovery = {}
         else:
             self._read_probe(line)
 
     def _read_xid(self, match: re.Match[str]) -> None:
-        number, address = int(match["number"]), _normalise(match["address"])
+        number, address = int(match["number"]), normalise_place(match["address"])
         changed = _RECOVERY.search(match["words"]) if number == RECOVERY_CHANGED else None
         if changed and address:
             code = int(changed["code"], 16)
@@ -265,16 +276,6 @@ class _Reader:
     def _add(
         self, source: str, match: re.Match[str], number: int | None, named: str | None = None
     ) -> None:
-        address = _normalise(named or match["address"])
+        address = normalise_place(named or match["address"])
         if address is not None:
             self._events.add(source, address, number, match["words"], self._now)
-
-
-def _normalise(address: str) -> str | None:
-    """Write an address as sysfs does. The driver leaves out the function, and once the domain."""
-    place, _dot, function = address.partition(".")
-    domain = "0:" if place.count(":") == 1 else ""
-    try:
-        return normalise_address(f"{domain}{place}.{function or 0}")
-    except ValueError:
-        return None

@@ -44,6 +44,16 @@ def normalise_address(address: str) -> str:
     return f"{int(domain, 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{int(function, 16):x}"
 
 
+def normalise_place(address: str) -> str | None:
+    """Write an address as sysfs does. The driver leaves out the function, and once the domain."""
+    place, _dot, function = address.partition(".")
+    domain = "0:" if place.count(":") == 1 else ""
+    try:
+        return normalise_address(f"{domain}{place}.{function or 0}")
+    except ValueError:
+        return None
+
+
 def is_gpu(device: GpuRow) -> bool:
     return device["vendor"] == NVIDIA and device["class"] in GPU_CLASSES
 

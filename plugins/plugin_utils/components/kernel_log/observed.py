@@ -27,6 +27,7 @@ class KernelLog(TypedDict):
     unlisted: int
     recovery: dict[str, int]
     uuids: dict[str, str]
+    words: dict[str, list[kernel_log.Said]]
 
 
 class Observed(TypedDict):

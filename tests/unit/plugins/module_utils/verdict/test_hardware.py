@@ -36,7 +36,13 @@ def node(*devices: dict[str, Any], failure: Any = None, slots: list[str] = SLOTS
         "nvml": {"devices": list(devices), "failure": failure},
         "health": {"gpus": [], "error": None},
         "kernel": {"modules": ["nvidia", "nvidia_uvm"]},
-        "kernel_log": {"sources": ["dmesg"], "error": None, "events": [], "recovery": {}},
+        "kernel_log": {
+            "sources": ["dmesg"],
+            "error": None,
+            "events": [],
+            "recovery": {},
+            "words": {},
+        },
         "device_files": [
             {"path": f"/dev/nvidia{name}", "major": 195} for name in ("ctl", "-uvm", 0, 1)
         ],

@@ -65,6 +65,7 @@ def node(
         for number, gpu in enumerate(gpus)
     ]
     log = {"sources": ["dmesg"], "error": None, "unlisted": 0, "recovery": {}, "uuids": {}}
+    log |= {"words": {}}
     return {
         "pci": [{"address": address} for address in addresses],
         "nvml": {"devices": devices, "failure": None, "complete": True},

@@ -64,6 +64,7 @@ def node(
             "unlisted": 0,
             "recovery": {},
             "uuids": {},
+            "words": {},
             **log,
         },
     }

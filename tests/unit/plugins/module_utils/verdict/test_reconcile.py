@@ -57,6 +57,7 @@ def node(
             "unlisted": 0,
             "recovery": {},
             "uuids": {},
+            "words": {},
         },
         "systemd": {"unknown": [], "error": None},
         "package_manager": {"error": None},

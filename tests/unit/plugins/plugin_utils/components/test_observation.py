@@ -215,6 +215,7 @@ def test_a_gpu_node(observe, tmp_path):
             "unlisted": 0,
             "recovery": {},
             "uuids": {},
+            "words": {},
         },
         # Its NVSwitch is on the bus. What systemd says of Fabric Manager is not recorded there.
         "fabric": {
@@ -565,7 +566,7 @@ def test_the_documentation_shows_every_key(observe):
         *("packages", "runtimes", "repositories", "module_streams"),
         *("failure", "made_with", "program", "distribution", "kinds", "errors", "unfinished"),
         *("dependants", "parameters", "next_kernel", "signing", "builds"),
-        *("device_majors", "recovery", "uuids", "bound", "names", "settings", "folders"),
+        *("device_majors", "recovery", "uuids", "words", "bound", "names", "settings", "folders"),
     )
 
     def compare(found, sample, path):

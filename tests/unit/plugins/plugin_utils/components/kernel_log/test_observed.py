@@ -51,6 +51,7 @@ def test_a_lost_gpu(observe, tmp_path):
         "unlisted": 0,
         "recovery": {},
         "uuids": {"0000:03:00.0": UUID},
+        "words": {},
     }
 
 
