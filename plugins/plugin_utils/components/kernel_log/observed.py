@@ -7,7 +7,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TypedDict, cast
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import kernel_events, kernel_log
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    kernel_events,
+    kernel_log,
+    kernel_words,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 
 
@@ -27,7 +31,7 @@ class KernelLog(TypedDict):
     unlisted: int
     recovery: dict[str, int]
     uuids: dict[str, str]
-    words: dict[str, list[kernel_log.Said]]
+    words: dict[str, list[kernel_words.Said]]
 
 
 class Observed(TypedDict):
