@@ -5,9 +5,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+# What could be more than a name in a shell, which ProxyCommand and `Match exec` of ssh_config are.
+# Source: OpenSSH 9.2p1 of Debian 12, ssh.c, valid_hostname and valid_ruser; 10.1 refuses
+# signs of control in users as well
+_NO_ADDRESS = re.compile(r"^-|['`\"$\\;&<>|(){}\s\x00-\x1f\x7f]")
+_NO_USER = re.compile(r"^-|['`\";&<>|(){}\x00-\x1f\x7f]|\s-|\\$")
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,7 @@ class Host:
     config_file: str | None = None  # as -F of ssh, instead of ~/.ssh/config; "none" for no file
     password: str | None = field(default=None, repr=False)
     become_password: str | None = field(default=None, repr=False)
+    named: bool = True  # not only an address of a network or a range
     obstacle: str = ""  # why this program cannot reach the host, such as another ansible_connection
 
     @classmethod
@@ -42,6 +50,8 @@ class Host:
             raise ValueError(f"{text!r} is not a host; expected [USER@]ADDRESS[:PORT]")
         if port is not None and not (port.isdecimal() and 0 < int(port) < 65536):
             raise ValueError(f"{text!r} has the port {port!r}; expected a number up to 65535")
+        if problem := refused_name(address, user):
+            raise ValueError(problem)
         return cls(address, address, None if port is None else int(port), user or None)
 
     @classmethod
@@ -61,6 +71,13 @@ class Host:
     def this_machine(cls, name: str) -> Host:
         """Return the machine that runs this program."""
         return cls(name, "localhost", local=True)
+
+
+def refused_name(address: str, user: str) -> str:
+    """Return why ssh would refuse the name of a machine or a user; empty if it would not."""
+    if _NO_ADDRESS.search(address):
+        return f"the host name {address!r} has characters that ssh refuses"
+    return f"the user {user!r} has characters that ssh refuses" if _NO_USER.search(user) else ""
 
 
 def _split_port(text: str) -> tuple[str, str | None]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import RawData
 
@@ -31,7 +31,10 @@ _TEMPLATE = Path(__file__).parent / "node"
 BEGIN, END = "-----BEGIN METAL-GPU ANSWER-----", "-----END METAL-GPU ANSWER-----"
 # All commands of an observation run at once, and in three rounds; each has its own limit of 10 s.
 TIME_LIMIT_S = 90.0
-_MOST = 64 * 1024 * 1024  # bytes of an answer; that of a large machine has less than one MiB
+# What an answer may have. Here, a machine without GPUs has 23 KiB and 2,000 values. What can be
+# long is the kernel log, of which a node sends at most 8 MiB (module_utils/probe/limited.py).
+_MOST = 16 * 1024 * 1024  # bytes
+_VALUES = 100_000
 # Of the newest Python first. Red Hat's package manager has one of its own that no user sees.
 _MINORS = range(14, 8, -1)
 _OLDER = ("python3", "/usr/libexec/platform-python", "python", "python2")
@@ -139,7 +142,7 @@ def read(stdout: bytes, stderr: bytes) -> RawData:
     if not end:
         raise NotObserved(f"the answer of the program is not complete{_last(stderr)}")
     try:
-        found = json.loads(answer)
+        found = _parsed(answer)
     except (ValueError, RecursionError) as error:
         raise NotObserved(f"the answer of the program is not readable: {error}") from error
     try:
@@ -147,10 +150,23 @@ def read(stdout: bytes, stderr: bytes) -> RawData:
             raise PythonMissing(found["python"] or "no Python")
         if "error" in found:
             raise NotObserved(str(found["error"]))
-        return cast(RawData, json.loads(_unpacked(base64.b64decode(found["raw"]))))
+        return cast(RawData, _parsed(_unpacked(base64.b64decode(found["raw"])).decode()))
     except (KeyError, TypeError, ValueError, RecursionError, zlib.error) as error:
         words = f"{type(error).__name__}: {error}"
         raise NotObserved(f"the answer of the program is not readable: {words}") from error
+
+
+def _parsed(text: str) -> Any:
+    """Parse JSON. Few bytes can be many values, each of which takes memory here."""
+    plain = text.replace(r"\\", "").replace(r"\"", "")
+    values = end = 0
+    while end < len(plain) and values <= _VALUES:
+        start = plain.find('"', end) % (len(plain) + 1)
+        values += 1 + sum(plain.count(sign, end, start) for sign in "[{,")
+        end = plain.find('"', start + 1) % (len(plain) + 1) + 1
+    if values > _VALUES:
+        raise NotObserved(f"the answer of the program has more than {_VALUES} values")
+    return json.loads(text)
 
 
 def _unpacked(data: bytes) -> bytes:

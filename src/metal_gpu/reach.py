@@ -90,6 +90,7 @@ def _hosts(targets: Sequence[Target]) -> list[Host]:
             address=target.host,
             port=target.port,
             user=target.user,
+            named=not target.is_of_many,
         )
         for target in targets
     ]

@@ -3,12 +3,14 @@
 
 """Ask a fleet again and again what its GPUs do.
 
-Each machine keeps its connection. One that does not answer is asked again later and later, because
-a hanging nvidia-smi stays on it, and another one would hang as well.
+Each machine keeps its connection, unless this computer cannot have so many. One that does not
+answer is asked again later and later, because a hanging nvidia-smi stays on it, and another one
+would hang as well.
 """
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
@@ -23,6 +25,7 @@ from metal_gpu.ssh.settings import Session, Settings, Unreachable
 
 Connect = Callable[[Host, Settings], Session]
 _RUN_S = 2 * nvidia_smi.TIMEOUT_S + 10.0  # it can run twice
+_FILES = 6  # open ones, of a connection by a ProxyCommand while a command runs
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 15.0, 300.0
 
 
@@ -40,8 +43,11 @@ class Machine(TypedDict):
 class _Watched:
     """One host with its connection."""
 
-    def __init__(self, host: Host, settings: Settings, connect: Connect) -> None:
+    def __init__(
+        self, host: Host, settings: Settings, connect: Connect, *, keeps: bool = True
+    ) -> None:
         self.host = host
+        self._keeps = keeps
         self._settings = settings
         self._connect = connect
         self._session: Session | None = None
@@ -84,6 +90,8 @@ class _Watched:
             session = self._connect(self.host, self._settings)
             self._session = session.__enter__()
         answer = self._session.run("sh -s", gpu_script.SCRIPT.encode(), _RUN_S)
+        if not self._keeps:
+            self.close()
         return gpu_use.parse(answer.stdout.decode(errors="replace"))
 
     def close(self) -> None:
@@ -119,7 +127,10 @@ class Top:
     ) -> None:
         from metal_gpu import ssh
 
-        self._watched = [_Watched(host, settings, connect or ssh.connect) for host in hosts]
+        keeps = len(hosts) <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _FILES
+        self._watched = [
+            _Watched(host, settings, connect or ssh.connect, keeps=keeps) for host in hosts
+        ]
         self._answers: dict[_Watched, Machine] = {}
         self._busy: set[_Watched] = set()
         self._changed = Condition()

@@ -20,15 +20,19 @@ def distrust(path: Path) -> str:
 
     Source: OpenSSH 9.2 of Debian, misc.c, safe_path: the group of a user alone may write.
     """
-    own = _owners()
-    for place in dict.fromkeys([path.parent, path, path.resolve().parent]):
-        status = place.stat()
-        if status.st_uid not in own:
-            return f"{place} belongs to {_user(status.st_uid)}"
-        if status.st_mode & stat.S_IWOTH:
-            return f"every user may write {place}"
-        if status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid, status.st_uid):
-            return f"the group {_group(status.st_gid)} may write {place}"
+    places = dict.fromkeys([path.parent, path, path.resolve().parent])
+    return next(filter(None, map(distrust_file, places)), "")
+
+
+def distrust_file(place: Path) -> str:
+    """Return why a file or a folder alone cannot be trusted."""
+    status = place.stat()
+    if status.st_uid not in _owners():
+        return f"{place} belongs to {_user(status.st_uid)}"
+    if status.st_mode & stat.S_IWOTH:
+        return f"every user may write {place}"
+    if status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid, status.st_uid):
+        return f"the group {_group(status.st_gid)} may write {place}"
     return ""
 
 

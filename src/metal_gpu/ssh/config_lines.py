@@ -16,6 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from metal_gpu.trust import distrust_file
+
 _KEYWORD = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.*?)\s*", re.DOTALL)
 # Their value is the rest of the line, for a shell.
 _COMMANDS = ("proxycommand", "localcommand", "remotecommand", "knownhostscommand")
@@ -58,6 +60,10 @@ def _read(file: Path, _modified: int, base: Path) -> Lines:
 
 
 def _lines(file: Path, base: Path, above: tuple[Path, ...]) -> Iterator[Statement | Include]:
+    # As ssh: the file of the user, and each that is included, but not one that -F names.
+    # Source: OpenSSH 9.2, readconf.c, SSHCONF_CHECKPERM
+    if (above or file == Path.home() / ".ssh" / "config") and (why := distrust_file(file)):
+        raise ConfigInvalid(f"{why}, so ssh would not read it")
     text = file.read_text("utf-8", "replace")
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip() or line.lstrip().startswith("#"):

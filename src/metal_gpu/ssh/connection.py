@@ -18,18 +18,20 @@ from pathlib import Path
 from typing import cast
 
 import paramiko
+from paramiko.packet import Packetizer
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from metal_gpu.hosts import Host
 from metal_gpu.ssh import host_keys, jumps, login
 from metal_gpu.ssh.conversation import Pipe
-from metal_gpu.ssh.sessions import CommandSession, unreachable
+from metal_gpu.ssh.sessions import KEPT_BACK, CommandSession, is_full, unreachable
 from metal_gpu.ssh.settings import Settings, Unreachable
 from metal_gpu.ssh.targets import ConfigInvalid, Target, resolve
 
 _DEEPEST = 8  # jump hosts behind each other
 _CHUNK = 64 * 1024
+_PACKET = 256 * 1024  # bytes. Source: OpenSSH 9.2, packet.c, PACKET_MAX_SIZE
 # The parts of a connection refer to each other, 30 KiB of them. Python looks for such parts only
 # after its objects have become a quarter more, so that those of hundreds of machines would stay.
 _KEPT = 32
@@ -44,8 +46,8 @@ Stream = socket.socket | paramiko.Channel | paramiko.ProxyCommand
 def connect(host: Host, settings: Settings) -> RemoteSession:
     """Log in to a machine. Raises Unreachable."""
     with _explained(host):
-        transport, hop = _reach(host, resolve(host, settings), settings)
-    return RemoteSession(host, settings, transport, hop)
+        transport, hop, is_proven = _reach(host, resolve(host, settings), settings)
+    return RemoteSession(host, settings, transport, hop, is_proven=is_proven)
 
 
 @contextmanager
@@ -67,7 +69,7 @@ def _explained(host: Host) -> Iterator[None]:
     except EOFError as error:
         raise unreachable(host, "the machine closed the connection") from error
     except (paramiko.SSHException, OSError) as error:
-        raise unreachable(host, _words(error)) from error
+        raise unreachable(host, error if is_full(error) else _words(error)) from error
 
 
 def _words(error: Exception) -> str:
@@ -82,8 +84,11 @@ def _words(error: Exception) -> str:
 
 def _reach(
     host: Host, target: Target, settings: Settings, way: Way = ()
-) -> tuple[paramiko.Transport, jumps.Hop | None]:
-    """Return a connection that is logged in, and its hop. `way` has the jump hosts, if known."""
+) -> tuple[paramiko.Transport, jumps.Hop | None, bool]:
+    """Return a connection that is logged in, its hop, and whether passwords may go there.
+
+    `way` has the jump hosts, if known.
+    """
     hop = None
     if target.jumps:
         spec = ",".join(target.jumps)
@@ -93,7 +98,8 @@ def _reach(
         except Unreachable as error:
             raise Unreachable(_about(error.finding, _jump_host(host, target.jumps))) from error
     try:
-        return _negotiate(host, target, settings, _stream(target, hop)), hop
+        transport, is_proven = _negotiate(host, target, settings, _stream(target, hop))
+        return transport, hop, is_proven
     except BaseException:
         if hop:
             jumps.leave(hop)
@@ -113,7 +119,7 @@ def _open_hop(
     """Connect to the last of several jump hosts."""
     (jump, target), *before = way or _way(host, specs, settings)
     with _explained(jump):
-        return _reach(jump, target, settings, before)
+        return _reach(jump, target, settings, before)[:2]
 
 
 def _way(host: Host, specs: tuple[str, ...], settings: Settings) -> Way:
@@ -189,9 +195,10 @@ def _in_shell(command: str) -> str:
 
 def _negotiate(
     host: Host, target: Target, settings: Settings, stream: Stream
-) -> paramiko.Transport:
+) -> tuple[paramiko.Transport, bool]:
+    is_proven = False
     try:
-        transport = paramiko.Transport(cast(socket.socket, stream))
+        transport = paramiko.Transport(cast(socket.socket, stream), packetizer_class=_Packets)
     except BaseException:
         stream.close()
         raise
@@ -202,9 +209,11 @@ def _negotiate(
         transport.auth_timeout = max(30.0, target.timeout_s)
         known = host_keys.known(target)
         host_keys.prefer(transport, known)
+        _leave_out_old(transport.get_security_options())
         transport.start_client(timeout=target.timeout_s * 2)
-        host_keys.check(host, target, settings, known, transport.get_remote_server_key())
-        password = host.password or settings.password
+        key = transport.get_remote_server_key()
+        is_proven = host_keys.check(host, target, settings, known, key)
+        password = (host.password or settings.password) if is_proven else None
         login.log_in(transport, target, password, use_agent=settings.use_agent)
     except login.LoginRefused as error:
         transport.close()
@@ -214,13 +223,29 @@ def _negotiate(
             user=target.user,
             machine=target.place,
             login=target.login,
-            error=redact(str(error)),
+            error=redact(f"{error}{'' if is_proven or not settings.password else KEPT_BACK}"),
         )
         raise Unreachable(refused) from error
     except BaseException:
         transport.close()
         raise
-    return transport
+    return transport, is_proven
+
+
+class _Packets(Packetizer):
+    """Packets of a size that OpenSSH takes. paramiko would take each of up to 4 GiB."""
+
+    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
+        if n > _PACKET:
+            raise paramiko.SSHException(f"a packet of {n} bytes, which no SSH server sends")
+        return super().read_all(n, check_rekey)
+
+
+def _leave_out_old(options: paramiko.transport.SecurityOptions) -> None:
+    """Offer no algorithm that OpenSSH offers to nobody by default."""
+    options.ciphers = [one for one in options.ciphers if not one.endswith("-cbc")]
+    options.digests = [one for one in options.digests if not one.endswith(("-md5", "-96"))]
+    options.kex = [one for one in options.kex if not one.endswith("-sha1")]
 
 
 class _ChannelPipe:
@@ -270,8 +295,10 @@ class RemoteSession(CommandSession):
         settings: Settings,
         transport: paramiko.Transport,
         hop: jumps.Hop | None = None,
+        *,
+        is_proven: bool = True,
     ) -> None:
-        super().__init__(host, settings)
+        super().__init__(host, settings, is_proven=is_proven)
         self._transport = transport
         self._hop = hop
 
@@ -284,7 +311,7 @@ class RemoteSession(CommandSession):
             except BaseException:
                 channel.close()
                 raise
-        return _ChannelPipe(channel)
+            return _ChannelPipe(channel)
 
     def stop(self, pipe: Pipe) -> None:
         with suppress(OSError, EOFError):

@@ -4,8 +4,8 @@
 """Run a command of `sh`, as root if necessary, and talk with sudo.
 
 The command line first prints a mark, then becomes root, then prints a second mark, and only then
-gets its input. sudo asks for the password with a mark of its own. So a password goes to sudo, and
-to nobody else, and never into an argument or a log. A machine without `sh` prints no mark.
+gets its input. sudo asks for the password with a mark of its own. So a password goes to sudo where
+sudo is called, and never into an argument or a log. A machine without `sh` prints no mark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BRIEFLY_S = 0.05  # while there is input to send
 _STEP_S = 0.25  # otherwise; the end of a command has no event of its own
 _AFTER_END_S = 1.0  # for a process that the command leaves behind, and that keeps its output open
 _CHUNK = 32 * 1024
-_MOST = 64 * 1024 * 1024  # bytes of output; no command of ours prints a tenth of it
+_MOST = 8 * 1024 * 1024  # bytes of output; no command of ours prints a tenth of it
 _MOST_BEFORE = 1024 * 1024  # bytes that login shells and sudo print before it
 
 
@@ -60,11 +60,11 @@ class Conversation:
     """One command on one machine."""
 
     def __init__(self, command: str, *, root: bool, password: str | None) -> None:
-        token = secrets.token_hex(8)
-        self._shell, self._prompt, self._ready = (
-            f"metal-gpu-{word}-{token}".encode() for word in ("shell", "password", "ready")
+        self._shell, self._prompt, self._ready = (  # none can be guessed from another one
+            f"metal-gpu-{word}-{secrets.token_hex(8)}".encode()
+            for word in ("shell", "password", "ready")
         )
-        self._password = password
+        self._password = password if root else None
         self._asked = False
         ready = self._ready.decode()
         inner = f"echo {ready}; echo {ready} >&2; {command}"

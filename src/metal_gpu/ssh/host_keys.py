@@ -25,6 +25,8 @@ from metal_gpu.ssh.targets import Target
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 # Names as in the files of sshd: /etc/ssh/ssh_host_NAME_key.pub.
 _NAMES = {"ssh-rsa": "rsa", "ssh-ed25519": "ed25519"}
+# Names and keys that this run has accepted for addresses of a network, which nobody has named.
+_unproven: set[tuple[str, bytes]] = set()
 
 
 def known(target: Target) -> list[Entry]:
@@ -45,22 +47,24 @@ def prefer(transport: paramiko.Transport, entries: Sequence[Entry]) -> None:
 
 def check(
     host: Host, target: Target, settings: Settings, entries: Sequence[Entry], key: paramiko.PKey
-) -> None:
-    """Return if known_hosts has the key of the machine.
+) -> bool:
+    """Tell whether the machine may get passwords, if known_hosts has its key.
+
+    With the permission in the settings, a key is added for a machine that has none. Where nobody
+    has named the machine, that can be any server, so it gets no password in this run.
 
     Raises Unreachable and OSError.
-
-    With the permission in the settings, a key is added for a machine that has none.
     """
     blob, kind = key.asbytes(), key.get_name()
     same = [one for one in entries if one.blob == blob]
     # As for ssh, an entry without a port permits its key at any port, and forbids no other one: a
     # forwarded port leads to another machine.
     name = target.known_as[0]
+    is_proven = (name, blob) not in _unproven
     others = [one for one in entries if not one.marker and one.matches(name)]
     revoked = next((one for one in same if one.marker == "@revoked"), None)
     if same and not revoked:
-        return
+        return is_proven
     if revoked or others:
         entry = revoked or next((one for one in others if one.kind == kind), others[0])
         expected = "that it is revoked" if revoked else f"the {entry.kind} key {entry.fingerprint}"
@@ -81,6 +85,9 @@ def check(
             "HOST_KEY_UNKNOWN", host, target, kind, blob, file=file, name=_name(kind), **machine
         )
     known_hosts.add(target.new_keys, name, kind, blob, hashed=target.hash_known_hosts)
+    if not host.named:
+        _unproven.add((name, blob))
+    return host.named
 
 
 def _refused(

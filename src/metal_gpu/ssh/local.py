@@ -72,7 +72,10 @@ class _Process:
 
     def wait(self, timeout_s: float) -> None:
         if self._open:
-            select.select([*self._open], [], [], timeout_s)
+            poll = select.poll()  # select() cannot wait for a file beyond the 1024th
+            for stream in self._open:
+                poll.register(stream, select.POLLIN)
+            poll.poll(timeout_s * 1000)
         else:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout_s)

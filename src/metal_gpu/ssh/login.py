@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -82,6 +83,11 @@ def _load(path: Path, tried: list[str], *, is_named: bool) -> paramiko.PKey | No
     if not path.is_file():
         if is_named:
             tried.append(f"no file {path}")
+        return None
+    status = path.stat()
+    if status.st_uid == os.getuid() and status.st_mode & 0o077:
+        # Source: OpenSSH 9.2, authfile.c, sshkey_perm_ok
+        tried.append(f"the key {path} is left out, as others may use it (`chmod 600 {path}`)")
         return None
     try:
         return paramiko.PKey.from_path(path)

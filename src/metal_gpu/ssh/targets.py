@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from metal_gpu.hosts import Host
+from metal_gpu.hosts import Host, refused_name
 from metal_gpu.ssh import config_file, config_lines, known_hosts
 from metal_gpu.ssh.config_file import Found, filled
 from metal_gpu.ssh.config_lines import ConfigInvalid, Lines, Statement
@@ -63,7 +63,12 @@ class Target(NamedTuple):
 def resolve(host: Host, settings: Settings) -> Target:
     """Return how to reach a host. Raises ConfigInvalid."""
     files = _files(host.config_file or settings.config_file)
-    found = config_file.look_up(host.address, files, _given(host, settings))
+    given = _given(host, settings)
+    users = [one.words[0] for one in given if one.keyword == "user"]
+    for address, user in ((host.address, user) for user in users or [""]):
+        if problem := refused_name(address, user):
+            raise ConfigInvalid(problem)
+    found = config_file.look_up(host.address, files, given)
     port = _port(found)
     limit = _seconds(found) or settings.timeout_s
     named = host.key_file or settings.key_file

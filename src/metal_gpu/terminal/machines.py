@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shlex
 import socket
 import stat
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_GROUP = "gpu_nodes"
 _THIS_MACHINE = "localhost"
+_FILES = 65536
 _OF_THE_FOLDER = "{path} in this folder names the machines. For this machine alone, add localhost."
 _FROM_THE_FOLDER = "{path} in this folder says how to reach {names}."
 _NOT_IN_THE_FOLDER = "{path} does not have {names}, which is looked up as ssh does."
@@ -226,6 +228,7 @@ def settings(
     """Return how to log in. Asks for the passwords that the options announce."""
     from metal_gpu.ssh.settings import Settings
 
+    _open_many()
     return Settings(
         user=user,
         port=port,
@@ -236,6 +239,14 @@ def settings(
         accept_new_host_keys=accept_new_host_keys,
         timeout_s=timeout_s,
     )
+
+
+def _open_many() -> None:
+    """Permit as many open files as a fleet needs, as far as the user may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _ask(prompt: str) -> str:

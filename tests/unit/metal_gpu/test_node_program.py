@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import zlib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,18 @@ def test_small_answer_that_is_huge_when_unpacked(monkeypatch):
     packed = base64.b64encode(zlib.compress(b"[" + b" " * 2**21 + b"]")).decode()
     answer = f"{BEGIN}\n{json.dumps({'raw': packed})}\n{END}\n".encode()
     with pytest.raises(NotObserved, match="has more than 1 MiB"):
+        node_program.read(answer, b"")
+
+
+@pytest.mark.parametrize("sign", ["{}", "[]", "1", '"a"', '"\\\\"', r'"\""', '"[{,"'])
+@pytest.mark.parametrize("more", [-2, 2])
+def test_small_answer_of_very_many_values(sign, more):
+    """Each takes some hundred bytes of memory here."""
+    values = ",".join([sign] * (node_program._VALUES // (1 if sign == "1" else 2) + more))
+    raw = f"[{values}]".encode()
+    packed = base64.b64encode(zlib.compress(raw)).decode()
+    answer = f"{BEGIN}\n{json.dumps({'raw': packed})}\n{END}\n".encode()
+    with pytest.raises(NotObserved, match="more than 100000 values") if more > 0 else nullcontext():
         node_program.read(answer, b"")
 
 

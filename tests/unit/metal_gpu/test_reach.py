@@ -40,6 +40,13 @@ def test_a_host_with_two_ports_has_two_names() -> None:
     assert names == ["127.0.0.1-1", "127.0.0.1-2", "127.0.0.2"]
 
 
+def test_who_was_named() -> None:
+    """An address of a network or a range can be somebody else's."""
+    words = ["127.0.0.1:1", "127.0.0.[2-3]:1", "127.0.0.4/31:1"]
+    named = {one.host.address: one.host.named for one in _reach(*words)}
+    assert named == {f"127.0.0.{number}": number == 1 for number in range(1, 6)}
+
+
 def test_a_configuration_that_cannot_be_read(home: Path) -> None:
     (home / ".ssh" / "config").write_text("ConnectTimeout soon\n")
     with pytest.raises(ConfigInvalid, match="soon"):

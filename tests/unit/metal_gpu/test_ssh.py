@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -25,7 +27,7 @@ from ansible_collections.metal.gpu.tests.unit.support.ssh_server import (
     plant_sudo,
 )
 from metal_gpu import Host, Settings
-from metal_gpu.ssh import Unreachable, connect, connection, conversation
+from metal_gpu.ssh import Unreachable, connect, connection, conversation, host_keys
 from metal_gpu.ssh.known_hosts import fingerprint
 
 
@@ -74,6 +76,28 @@ def test_accepted_key_is_known_from_then_on(start, key, home):
     with connect(at(server), Settings(user="admin")) as session:
         assert session.run("echo again").stdout == b"again\n"
     assert (home / ".ssh" / "known_hosts").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_key_that_this_run_accepts_permits_no_password_to_any_server(start, home, is_named):
+    """In a network, any server can answer. The next run knows the key, and has its fingerprint."""
+    server = start(Machine(password="secret"))
+    settings = Settings(
+        user="admin", password="secret", become_password="sudo", accept_new_host_keys=True
+    )
+    host = at(server, named=is_named)
+    for _time in range(2):
+        if is_named:
+            with connect(host, settings) as session:
+                assert session.run("true").rc == 0
+        else:
+            found = finding(host, settings)
+            assert found["code"] == "LOGIN_REFUSED"
+            assert "The password is kept back: nobody has named the machine" in found["message"]
+    assert bool(server.machine.logins) is is_named
+    host_keys._unproven.clear()
+    with connect(host, settings) as session:
+        assert session.run("true").rc == 0
 
 
 @pytest.mark.parametrize("nowhere", ["none", "/dev/null"])
@@ -207,6 +231,12 @@ def test_key_with_a_passphrase_is_named(start, known, key, tmp_path):
     assert f"no file {tmp_path / 'gone'}" in found["message"]
 
 
+def test_private_key_that_others_can_read_is_left_out(start, known, key, home):
+    server = start(Machine(keys=[key]))
+    (home / ".ssh" / "id_ed25519").chmod(0o640)
+    assert "id_ed25519 is left out" in finding(at(server), known(server))["message"]
+
+
 @pytest.fixture
 def agent(tmp_path, monkeypatch):
     """A real ssh-agent."""
@@ -321,7 +351,7 @@ def test_closed_connections_do_not_stay_in_memory(start, known, key):
         for _number in range(3 * connection._KEPT):
             with connect(at(server), settings):
                 pass
-        transports = [one for one in gc.get_objects() if isinstance(one, paramiko.Transport)]
+        transports = [one for one in gc.get_objects() if type(one) is paramiko.Transport]
     finally:
         gc.enable()
     own = [one for one in transports if not one.server_mode]  # the others are of the server
@@ -383,6 +413,32 @@ class TestSudo:
         with connect(self.root(machine), known(machine, become_password="s3cret")) as session:
             assert session.run("cat", b"input") == (0, b"input", b"")
         assert "s3cret" not in str(machine.machine.commands)
+
+    def test_no_password_for_a_key_that_this_run_has_accepted(self, server, known):
+        machine = server("s3cret")
+        host = replace(self.root(machine), named=False)
+        settings = Settings(user="admin", become_password="s3cret", accept_new_host_keys=True)
+        found = finding(host, settings)
+        assert found["code"] == "SUDO_REFUSED"
+        assert "a password is required. The password is kept back" in found["message"]
+        host_keys._unproven.clear()
+        with connect(host, settings) as session:
+            assert session.run("true").rc == 0
+
+    def test_no_password_where_sudo_is_not_called(self, server, known, tmp_path):
+        """A machine can print any mark that it has seen."""
+        machine = server("s3cret")
+        settings = known(machine, become_password="s3cret")
+        with connect(replace(self.root(machine), become=False), settings) as session:
+            talk = conversation.Conversation("true", root=False, password="s3cret")
+            marks = [one.decode() for one in (talk._shell, talk._prompt, talk._ready)]
+            assert len({one[-16:] for one in marks}) == 3
+            printed = f"printf '%s\\n' {marks[0]} {marks[1]} >&2; timeout 1 cat >{tmp_path}/got"
+            pipe = session.start(f"sh -c {shlex.quote(printed)}")
+            with pytest.raises(conversation.NotRoot):
+                talk.hold(pipe, b"", 20, 20)
+            pipe.wait(2)
+        assert (tmp_path / "got").read_bytes() == b""
 
     def test_no_password_and_a_wrong_one(self, server, known):
         machine = server("s3cret")
@@ -472,6 +528,43 @@ def test_something_else_at_the_port(port, words, expected):
     found = finding(Host("node", "127.0.0.1", port(words)), Settings(timeout_s=1))
     assert found["code"] == "NODE_UNREACHABLE"
     assert expected in found["message"]
+
+
+def test_packet_that_no_server_sends(port):
+    """paramiko would read it to its end, before anybody has logged in."""
+    words = b"SSH-2.0-x\r\n" + (2**30 + 4).to_bytes(4, "big") + b"x" * 100
+    found = finding(Host("node", "127.0.0.1", port(words)), Settings(timeout_s=5))
+    assert "bytes, which no SSH server sends" in found["message"]
+
+
+def test_old_algorithms_are_not_offered(start, known, key):
+    """As by OpenSSH 9.2: `ssh -G x` lists what it offers."""
+    server = start(Machine(keys=[key]))
+    with connect(at(server), known(server)) as session:
+        options = session._transport.get_security_options()
+    asked = subprocess.check_output(["ssh", "-G", "-F", "none", "x"], text=True)
+    offered = dict(line.split(maxsplit=1) for line in asked.splitlines() if " " in line)
+    assert {*options.ciphers} <= {*offered["ciphers"].split(",")}
+    assert {*options.digests} <= {*offered["macs"].split(",")}
+    newer = {"mlkem768x25519-sha256"}  # OpenSSH 9.9
+    assert {*options.kex} - newer <= {*offered["kexalgorithms"].split(",")}
+
+
+@pytest.mark.parametrize("call", ["socket.create_connection", "select.poll", "subprocess.Popen"])
+def test_too_many_open_files(start, known, key, call, monkeypatch):
+    server = start(Machine(keys=[key]))
+
+    def fail(*_words, **_named):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    is_local = call == "subprocess.Popen"
+    host = Host.this_machine("here") if is_local else at(server)
+    with monkeypatch.context() as patched:
+        place = f"metal_gpu.ssh.{'local' if is_local else 'connection'}.{call}"
+        patched.setattr(place, fail)
+        found = finding(host, known(server))
+    assert found["code"] == "NODE_UNREACHABLE"
+    assert "run `ulimit -n 65536` before" in found["message"]
 
 
 def test_silent_port(port):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import nullcontext
 
 import pytest
 
@@ -355,3 +356,69 @@ def test_a_time_that_is_none(config):
     config.write_text("Host a\n ConnectTimeout soon\n")
     with pytest.raises(ConfigInvalid, match="'soon' is no time"):
         resolve(Host("a", "a"), Settings())
+
+
+@pytest.mark.parametrize(
+    ("address", "user"),
+    [
+        ("gpu-1.example", "admin"),
+        ("2001:db8::1", "admin"),
+        ("fe80::1%eth0", "admin"),
+        ("gpu-1", "CORP\\admin"),
+        ("gpu-1", "first last"),
+        ("gpu-1", "a$"),
+        ("$(id).corp", "admin"),
+        ("`id`", "admin"),
+        ("a;b", "admin"),
+        ("a b", "admin"),
+        ("a\\b", "admin"),
+        ("-oProxyCommand=x", "admin"),
+        ("gpu-1", "`id`"),
+        ("gpu-1", "-x"),
+        ("gpu-1", "a -x"),
+        ("gpu-1", "a|b"),
+        ("gpu-1", "a\\"),
+    ],
+)
+def test_names_that_a_shell_could_run_are_refused_as_by_ssh(config, address, user, tmp_path):
+    """ProxyCommand and `Match exec` get them, and an inventory may come from elsewhere."""
+    ran = tmp_path / "ran"
+    config.write_text(f'Match exec "touch {ran}; : %n %r"\n')
+    words = ["ssh", "-G", "-F", "none", "-l", user, "--", address]
+    of_ssh = subprocess.run(words, capture_output=True, text=True, check=False)
+    options = {"user": "'" + user.replace("\\", r"\\") + "'"}
+    for host, settings in (
+        (Host("a", address, user=user), Settings()),
+        (Host("a", address, options=options), Settings()),
+        (Host("a", address), Settings(user=user)),
+    ):
+        if of_ssh.returncode == 0:
+            resolve(host, settings)
+            continue
+        assert "invalid characters" in of_ssh.stderr
+        with pytest.raises(ConfigInvalid, match="that ssh refuses"):
+            resolve(host, settings)
+    assert ran.exists() is (of_ssh.returncode == 0)
+    if of_ssh.returncode and " " not in address and ":" not in address:
+        with pytest.raises(ValueError, match=r"that ssh refuses|is not a host"):
+            Host.parse(f"{user}@{address}")
+
+
+@pytest.mark.parametrize(("mode", "is_used"), [(0o600, True), (0o644, True), (0o666, False)])
+@pytest.mark.parametrize("name", ["config", "more/1.conf"])
+def test_files_that_others_can_write_are_not_read(config, name, mode, is_used):
+    """As by ssh, which says "Bad owner or permissions". One that -F names is not checked."""
+    (config.parent / name).chmod(mode)
+    host = Host("included", "included")
+    if is_used:
+        assert resolve(host, Settings()).port == 2323
+    else:
+        with pytest.raises(ConfigInvalid, match=r"every user may write .*, so ssh would not read"):
+            resolve(host, Settings())
+    own = config.with_name("own")
+    own.write_text(f"Include {config.parent}/more/1.conf\n")
+    own.chmod(0o666)
+    by_ssh = subprocess.run(["ssh", "-G", "-F", own, "x"], capture_output=True, check=False)
+    assert (by_ssh.returncode == 0) is (is_used or name == "config")
+    with nullcontext() if by_ssh.returncode == 0 else pytest.raises(ConfigInvalid):
+        resolve(host, Settings(config_file=own))

@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 import os
+import resource
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
-from metal_gpu import gpu_script
+from metal_gpu import gpu_script, ssh
 from metal_gpu.gpu_pods import GpuPods
 from metal_gpu.gpu_use import Gpu, Switch, parse
 from metal_gpu.hosts import Host
-from metal_gpu.ssh.settings import Settings
+from metal_gpu.ssh.settings import Session, Settings
 from metal_gpu.top import Machine, Top, attention, codes, is_failing, named, needs_somebody
 
 _FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -70,6 +72,25 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _install(folder: Path, name: str, text: str) -> None:
     (folder / name).write_text(f"#!/bin/sh\n{text}\n")
     (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(("files", "connections"), [(13, 1), (11, 3)])
+def test_connections_that_this_computer_cannot_keep(
+    files: int, connections: int, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: (files, files))
+    opened: list[str] = []
+
+    def connect(host: Host, settings: Settings) -> Session:
+        opened.append(host.name)
+        return ssh.connect(host, settings)
+
+    hosts = [Host.this_machine(name) for name in ("a", "b")]
+    hosts = [replace(one, become=False) for one in hosts]
+    with Top(hosts, Settings(), connect) as top:
+        for _time in range(3):
+            assert all(one["answered"] for one in top.ask())
+    assert opened.count("a") == connections
 
 
 def test_what_needs_attention_is_first() -> None:
