@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible import constants, context
+from ansible.errors import AnsibleFilterError
 
 from ansible_collections.metal.gpu.plugins.module_utils import findings
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
@@ -125,12 +126,17 @@ def _is_ours(playbook: str) -> bool:
     return playbook.startswith("metal.gpu.") or Path(playbook).resolve().parent == _PLAYBOOKS
 
 
-def refuse_unknown_tags(words: Iterable[str], known: Iterable[str]) -> str:
+def refuse_unknown_tags(
+    words: Iterable[str], known: Iterable[str], skipped: Iterable[str] = ()
+) -> str:
     """Return why our playbook refuses these tags; empty if it accepts them.
 
     A playbook of the user that imports ours can have tags of its own. The configuration of Ansible
-    names tags to skip in all playbooks of the user.
+    names tags to skip in all playbooks of the user. Raises AnsibleFilterError for options that
+    leave out the tasks without which a run could refuse nothing, and would not fail.
     """
+    if unable := tags.leaves_out_checks(plain(skipped), context.CLIARGS.get("start_at_task")):
+        raise AnsibleFilterError(unable)
     started = [str(one) for one in context.CLIARGS.get("args", ())]
     if not all(map(_is_ours, started)):
         return ""

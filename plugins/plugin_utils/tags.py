@@ -45,6 +45,18 @@ def refuse_unknown(words: Iterable[str], known: Sequence[str], playbook: str) ->
     return f"{tag} is no tag of {playbook}{hint} It {has}"
 
 
+def leaves_out_checks(skip: Iterable[str], first_task: str | None) -> str:
+    """Return why no run can have these options; empty if it can."""
+    options = [f"--skip-tags {word}" for word in _single(skip) if word in ("always", *_EVERY)]
+    options += [f"--start-at-task {first_task!r}"] if first_task else []
+    if not options:
+        return ""
+    return (
+        f"{options[0]} leaves out tasks that check the nodes and end the run with an error; "
+        "use --tags with the tags of roles instead"
+    )
+
+
 def leaves_out(run: Iterable[str], skip: Iterable[str]) -> bool:
     """Tell whether a run with these tags may leave out anything of our playbooks."""
     return _EVERY.isdisjoint(_single(run)) or not _OURS.isdisjoint(_single(skip))

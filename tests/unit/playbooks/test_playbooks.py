@@ -498,6 +498,21 @@ def test_a_tag_that_the_playbook_does_not_have(tmp_path, playbook, option, words
     assert "UNREACHABLE" not in found.output
 
 
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ("--skip-tags=always", "--skip-tags always"),
+        ("--skip-tags=driver,tagged", "--skip-tags tagged"),
+        ("--start-at-task=Judge all nodes", "--start-at-task 'Judge all nodes'"),
+    ],
+)
+@pytest.mark.parametrize("playbook", ["site", "verify", "teardown"])
+def test_no_run_leaves_out_what_lets_it_fail(tmp_path, playbook, option, named):
+    found = run(tmp_path, f"metal.gpu.{playbook}", inventory({"gpu-1": AWAY}), option)
+    assert found.code != 0
+    assert f"{named} leaves out tasks" in found.words
+
+
 def test_a_playbook_by_its_path_refuses_a_tag_as_well(tmp_path):
     hosts = inventory({"gpu-1": AWAY})
     found = run(tmp_path, str(ROOT / "playbooks" / "verify.yml"), hosts, "--tags=drivr")
