@@ -12,9 +12,9 @@ version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Prints a line for each change, the explanation of each failure once, and messages such as the
-    table of all nodes. A task in which nothing changes prints nothing. So a run without changes
-    prints a screen, however many nodes there are.
+  - Prints a line for each task that changes a host, with the items of its loop, the explanation of
+    each failure once, and messages such as the table of all nodes. A task in which nothing changes
+    prints nothing. So a run without changes prints a screen, however many nodes there are.
   - While a task takes long, prints every O(every) seconds which task it is, for how long it has
     been running, and on which hosts.
   - Ends with the hosts that failed or were unreachable, instead of a line for each host, and with
@@ -44,6 +44,7 @@ from ansible.plugins.callback import CallbackBase
 from ansible_collections.metal.gpu.plugins.module_utils.words import some
 
 _EVERY_S = 15
+_CENSORED = "(censored due to no_log)"
 
 
 class CallbackModule(CallbackBase):
@@ -56,6 +57,8 @@ class CallbackModule(CallbackBase):
         self._task = ""
         self._started = 0.0
         self._waiting: dict[str, None] = {}  # hosts on which the task has not ended
+        self._items: dict[str, dict[str, None]] = {}  # labels of a loop that changed, by host
+        self._last: dict[str, str] = {}  # the last line about a host
         self._over = Event()
         self._every_s = _EVERY_S
 
@@ -80,7 +83,10 @@ class CallbackModule(CallbackBase):
             self._ok(result)
 
     def v2_runner_item_on_ok(self, result: Any) -> None:
-        self._ok(result, self._get_item_label(result._result))
+        host, label = result._host.get_name(), self._get_item_label(result._result)
+        if self._ok(result, is_item=True):
+            shown = "" if label in (None, _CENSORED) else str(label)
+            self._items.setdefault(host, {})[shown] = None
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         self._end(result)
@@ -112,11 +118,16 @@ class CallbackModule(CallbackBase):
             self._display.display(f"{name}: {value}")
 
     def _end(self, result: Any) -> bool:
-        """Return whether the result is to be shown; the items of a loop have been."""
-        self._waiting.pop(result._host.get_name(), None)
+        """Return whether the result is to be shown. A loop is one line, with all its items."""
+        host = result._host.get_name()
+        self._waiting.pop(host, None)
+        items = self._items.pop(host, None)
+        if items is not None:
+            self._changed(result, list(filter(None, items)))
         return result._task.loop is None or "results" not in result._result
 
-    def _ok(self, result: Any, label: Any = None) -> None:
+    def _ok(self, result: Any, *, is_item: bool = False) -> bool:
+        """Show a result. Return whether it is an item that changed, which the loop's end shows."""
         values = result._result
         self._handle_warnings(values)
         if values.get("_ansible_verbose_always"):  # as the module debug asks
@@ -125,14 +136,19 @@ class CallbackModule(CallbackBase):
             variable = values.get(result._task.args.get("var"))
             self._display.display(_text(values.get("msg", variable)))
         elif values.get("changed"):
-            self._changed(result, label)
+            if is_item:
+                return True
+            self._changed(result, [])
+        return False
 
-    def _changed(self, result: Any, label: Any) -> None:
-        item = "" if label is None else f" ({label})"
-        self._display.display(
-            f"changed: [{result._host.get_name()}] {self._name(result)}{item}",
-            color=C.COLOR_CHANGED,
+    def _changed(self, result: Any, items: list[str]) -> None:
+        host = result._host.get_name()
+        line = f"changed: [{host}] {self._name(result)}" + (
+            f" ({', '.join(items)})" if items else ""
         )
+        if self._last.get(host) != line:  # a task that is included for each of several things
+            self._display.display(line, color=C.COLOR_CHANGED)
+        self._last[host] = line
 
     def _failed(self, result: Any, word: str = "failed") -> None:
         values = result._result

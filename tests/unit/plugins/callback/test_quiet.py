@@ -57,6 +57,21 @@ def test_items_of_a_loop(callback, printed) -> None:
     assert printed == ["changed: [gpu-1] Delete (a)"]
 
 
+def test_loop_is_one_line_and_repeated_lines_are_one(callback, printed) -> None:
+    for item in ("a", "b", "c"):
+        label = "(censored due to no_log)" if item == "c" else item
+        callback.v2_runner_item_on_ok(
+            result("Delete", changed=True, item=item, _ansible_item_label=label)
+        )
+    callback.v2_runner_on_ok(result("Delete", changed=True, results=[{}], loop=["a", "b", "c"]))
+    for _file in range(3):
+        callback.v2_runner_on_ok(result("Remove the file", changed=True))
+    assert printed == [
+        "changed: [gpu-1] Delete (a, b)",
+        "changed: [gpu-1] Remove the file",
+    ]
+
+
 def test_results_of_a_module_are_no_loop(callback, printed) -> None:
     callback.v2_runner_on_ok(result("Install", changed=True, results=["Installed: x"]))
     callback.v2_runner_on_failed(result("Install", msg="Depsolve error", results=[]))
