@@ -410,7 +410,7 @@ Remedy: nothing to do now; for its security updates, another version or another 
   node, remove the driver (with `nvidia_driver_state: absent`, or yourself if you installed it), and
   run again; `nvidia_driver_switch_ok: true` is only for a change between packages and a .run file
 
-DRIVER_OF_ADMIN (notice): driver {found} stays, because this collection did not install it
+DRIVER_OF_ADMIN (notice): driver {found} stays: no record says that this collection installed it
 Remedy: nothing to do; to remove it, drain the node, and purge its packages yourself
 
 DRIVER_PACKAGES_KEPT (notice): NVIDIA packages stay, because an admin installed them or other
@@ -608,7 +608,7 @@ ENGINE_KEPT (notice): {found} is installed and is kept (docker_ce_version asks f
 Remedy: nothing to do; to replace a distribution's Docker by docker-ce, set
   `docker_ce_replace_distribution: true`
 
-ENGINE_OF_ADMIN (notice): {engine} stays, because this collection did not install it
+ENGINE_OF_ADMIN (notice): {engine} stays: no record says that this collection installed it
 Remedy: nothing to do; to remove it, drain the node, and remove its packages yourself
 
 DOCKER_IN_USE (refusal): Docker is not removed, because it is in use: {evidence}
@@ -718,8 +718,8 @@ SWARM_RESOURCE_SET (notice): {path} has swarm-resource with {names}, so NVIDIA's
 Remedy: if no Docker Swarm gives out the GPUs of this node, remove swarm-resource from {path}; it
   counts for containers that start from then on
 
-TOOLKIT_OF_ADMIN (notice): container toolkit {found} stays, because this collection did not install
-  it
+TOOLKIT_OF_ADMIN (notice): container toolkit {found} stays: no record says that this collection
+  installed it
 Remedy: nothing to do; to remove it, purge its packages yourself
 
 TOOLKIT_CONFIG_KEPT (notice): {path} stays: it was there before this collection installed the
@@ -876,8 +876,13 @@ PACKAGES_EXCHANGED (notice): these packages stay and are no longer held: {stayin
 Remedy: nothing to do; to remove them, remove all of these packages yourself
 
 PACKAGE_RECORD_INVALID (refusal): cannot read which packages this collection installed: {error}
-Remedy: correct {path}; or delete it: the role then treats the packages as the admin's, and neither
-  holds nor removes them
+Remedy: correct {path}; or delete it, and do what RECORD_MISSING says then: the role treats the
+  packages as the admin's, and neither holds nor removes them
+
+RECORD_MISSING (refusal): this collection wrote {files}, but its records in /var/lib/metal-gpu are
+  missing, so nothing shows which packages it installed, and what was there before{left}
+Remedy: restore /var/lib/metal-gpu from a backup of the node; or take over what is there: run
+  `{command}` on the node, and run again: the roles then treat the packages as the admin's
 
 URL_INVALID (refusal): the URL of {what} cannot be used: {error}
 Remedy: correct the variable with this URL, and run again

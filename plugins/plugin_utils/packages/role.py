@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.own_sources imp
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     arguments,
     failed,
+    held_by_admin,
     hold_arguments,
     hold_reason,
     refuse_dependants,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.ours.observed import Entry
     from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import Source, System
 
+# Roles with one file of their repository.
+_SHARED = {"metal-gpu-docker": ("containerd", "docker_ce")}
 REPAIR = Step("repair", "Finish the interrupted package operation")
 
 
@@ -100,7 +103,7 @@ class RolePackages:
             self.release,
         )
         self.steps = (
-            *(REPAIR, self.repository, *self._transactions, self.forget, self.remove_repository),
+            *(REPAIR, self.repository, *self._transactions, self.remove_repository, self.forget),
         )
 
     def of_role(self, node: Node) -> list[str]:
@@ -111,11 +114,46 @@ class RolePackages:
         """Return the packages that `state: absent` removes."""
         return record.added(node, self.role)
 
-    def refuse_record(self, plan: Plan[NoData], node: Node) -> None:
-        """Refuse an unreadable record: it does not show which packages are the role's."""
-        found = node["ours"]["packages"].get(self.role)
+    def refuse_record(
+        self,
+        plan: Plan[NoData],
+        node: Node,
+        packages: Iterable[str],
+        marks: Iterable[str] = (),
+        drop_ins: Iterable[str] = (),
+        left: Iterable[str] = (),
+    ) -> None:
+        """Refuse a record that does not show which packages are the role's, or that is gone.
+
+        `packages` are installed. `marks` are files that the role writes only beside a record,
+        `drop_ins` are files of ours without a history, and `left` is what else a history could
+        restore. From the repository alone, an admin may have installed packages. The role holds
+        what it installs from there.
+        """
+        records, packages = node["ours"]["packages"], [*packages]
+        found = records.get(self.role)
         if found and found["error"]:
             plan.refuse("PACKAGE_RECORD_INVALID", path=found["path"], error=found["error"])
+        files = [path for path in marks if path in node["ours"]["files"]]
+        held = held_by_admin(node, packages, ())
+        if is_ours(node, self._file) and (files or held):
+            files.insert(0, node["repositories"][self._file]["path"])
+        if not packages or any(role in records for role in _SHARED.get(self._file, (self.role,))):
+            files = []
+        files += drop_ins
+        if not files:
+            return
+        what = [*left, *([f"the hold on {', '.join(held)}"] if held else [])]
+        command = f"rm -f {' '.join(files)}"
+        if held:
+            release = "dnf versionlock delete" if is_redhat(node) else "apt-mark unhold"
+            command = f"{command}; {' '.join((release, *held))}"
+        plan.refuse(
+            "RECORD_MISSING",
+            files=", ".join(files),
+            left=f"; nothing can take back {', and '.join(what)}" if what else "",
+            command=command,
+        )
 
     def plan_repository(
         self, plan: Plan[PackageData], node: Node, variables: RepositoryDesired, source: Source
@@ -274,15 +312,15 @@ class RolePackages:
         plan.step(
             self.release, f"packages that stay installed: {', '.join(held)}" if held else None
         )
-        found = node["ours"]["packages"].get(self.role)
-        plan.data["packages_record"] = {"path": found["path"]} if found else None
-        plan.step(self.forget, f"this role wrote {found['path']}" if found else None)
         name = self._file
         plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
         if is_ours(node, name):
             self._refuse_file(plan, node)
             path = node["repositories"][name]["path"]
             plan.step(self.remove_repository, f"this collection wrote {path}")
+        found = node["ours"]["packages"].get(self.role)
+        plan.data["packages_record"] = {"path": found["path"]} if found else None
+        plan.step(self.forget, f"this role wrote {found['path']}" if found else None)
 
     def has_repository(self, node: Node) -> bool:
         """Tell whether this collection wrote the file of the role's repository."""

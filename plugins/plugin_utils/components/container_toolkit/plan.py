@@ -39,6 +39,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import installed
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
     PlanResult,
@@ -85,7 +86,11 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         desired["host"], {"rule": device_links.RULE_FILE, "cdi_drop_in": cdi.CDI_DROP_IN}
     )
     refuse_platform(plan, node)
-    packages.OURS.refuse_record(plan, node)
+    found = installed(node, packages.PACKAGES)
+    # A role that writes the drop-in again needs none.
+    drop_ins, left = runtime.without_history(node)
+    drop_ins = drop_ins if desired["state"] == "absent" else []
+    packages.OURS.refuse_record(plan, node, found, drop_ins=drop_ins, left=left)
     if desired["state"] == "present":
         engines.refuse_distribution(plan, node)
         engines.refuse_stopped_distribution(plan, node)

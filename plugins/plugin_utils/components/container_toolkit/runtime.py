@@ -21,6 +21,9 @@ ROLE = "nvidia_container_runtime"
 NAME = "nvidia"
 PROGRAM = "/usr/bin/nvidia-container-runtime"
 
+# Files with nothing but our settings of an engine.
+DROP_INS = ("99-metal-gpu.toml", "99-metal-gpu.conf")
+
 REGISTER = Step("register", "Register the NVIDIA runtime")
 
 
@@ -51,6 +54,24 @@ def default(engine: str | None, node: Node) -> str | None:
     )
     program = basename(PROGRAM)
     return NAME if binary == program or binary.startswith(f"{program}.") else found
+
+
+def without_history(node: Node) -> tuple[list[str], list[str]]:
+    """Return our drop-ins of engines that no history names, and what such a history would restore.
+
+    A drop-in is written with a history. Settings in another file may be the admin's.
+    """
+    crio_files = node["engines"]["crio"]["config"]["runtime_files"].get(NAME, ())
+    there = [*node["engines"]["containerd"]["config"]["imported_nvidia"], *crio_files]
+    named = {basename(edit["path"]) for edit in node["ours"]["edits"]}
+    drop_ins = [path for path in there if basename(path) in {*DROP_INS}.difference(named)]
+    engines = {"containerd": "containerd", "crio": "CRI-O", "docker": "Docker"}
+    names = [
+        name
+        for key, name in engines.items()
+        if not named and NAME in mappings.section(node, "engines", key, "runtimes")
+    ]
+    return drop_ins, [f"the runtime {NAME} of {name}" for name in names]
 
 
 def text(value: object) -> str | None:

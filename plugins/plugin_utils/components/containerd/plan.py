@@ -81,7 +81,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         refuse_unknown(plan, node)
         engines.refuse_stopped_distribution(plan, node)
     refuse_config(plan, node)
-    OURS.refuse_record(plan, node)
+    OURS.refuse_record(plan, node, installed(node, [PACKAGE]))
     if plan.refusals:
         return plan.result()
     if desired["state"] == "absent":

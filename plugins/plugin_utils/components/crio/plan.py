@@ -35,6 +35,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
+    installed,
     notice_unheld,
     refuse_dependants,
 )
@@ -67,7 +68,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     if desired["state"] == "present":
         engines.refuse_distribution(plan, node)
     refuse_config(plan, node)
-    OURS.refuse_record(plan, node)
+    OURS.refuse_record(plan, node, installed(node, [PACKAGE]))
     if plan.refusals:
         return plan.result()
     if desired["state"] == "absent":

@@ -91,7 +91,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     plan = Plan[Data](desired["host"], {})
     refuse_platform(plan, node)
     engines.refuse(plan, node, engines.DOCKER)
-    OURS.refuse_record(plan, node)
+    OURS.refuse_record(plan, node, installed(node, PACKAGES))
     if desired["state"] == "present":
         _refuse_engine(plan, node, desired)
     if plan.refusals:

@@ -57,6 +57,6 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
         driver["initramfs_program"] or driver["initramfs_outdated"] is not None
     ):
         state.plan_ramdisk(plan, driver, "it may contain removed files")
-    steps.OURS.plan_cleanup(plan, node, () if packages else beside)
     security.plan_removal(plan, node)
     pin.plan_removal(plan, node)
+    steps.OURS.plan_cleanup(plan, node, () if packages else beside)

@@ -175,10 +175,10 @@ def plan_leftovers(plan: Plan[Data], node: Node, expected: Origin) -> None:
     names = record["packages"] if record else {}
     has_others = any((name == ENTRY) != (expected == "runfile") for name in names)
     if expected == "runfile":
-        if has_others or steps.OURS.has_repository(node):
-            steps.OURS.plan_cleanup(plan, node)
-            security.plan_removal(plan, node)
         pin.plan_removal(plan, node)
+        if has_others or steps.OURS.has_repository(node):
+            security.plan_removal(plan, node)
+            steps.OURS.plan_cleanup(plan, node)
     elif has_others and record:
         plan.step(steps.OURS.forget, f"this role wrote {record['path']}")
 

@@ -41,7 +41,7 @@ _PRIORITY = 999
 _OF_NVIDIA = "nvidia-driver-pinning-"
 
 
-def wanted(node: Node, choice: Choice) -> File | None:
+def wanted(node: Node, source: str | None, version: str) -> File | None:
     """Return the file for a driver; None if nothing else could be taken.
 
     Names in Ubuntu's archive end in `-server`, so NVIDIA's repository has none of them.
@@ -49,9 +49,9 @@ def wanted(node: Node, choice: Choice) -> File | None:
     system = systems.supported(node)
     if system.family == systems.REDHAT:
         return None
-    if choice.source == NVIDIA:
-        pin = f"version {choice.version}-*"
-    elif choice.source == DISTRIBUTION and system.id == "debian":
+    if source == NVIDIA:
+        pin = f"version {version}-*"
+    elif source == DISTRIBUTION and system.id == "debian":
         # Without the codename, it would also prefer packages of unstable, whatever an admin pins.
         pin = f"release o=Debian,n={system.codename}*"
     else:
@@ -62,7 +62,7 @@ def wanted(node: Node, choice: Choice) -> File | None:
 
 def plan_pin(plan: Plan[Data], node: Node, choice: Choice) -> None:
     """Plan the file before the installation, or remove what is left of another driver's."""
-    file = wanted(node, choice)
+    file = wanted(node, choice.source, choice.version)
     if file is None:
         plan_removal(plan, node)
         return
@@ -71,6 +71,15 @@ def plan_pin(plan: Plan[Data], node: Node, choice: Choice) -> None:
     _refuse_newer(plan, node, choice)
     if parse_lines(file["block"]) != node["driver"]["own_pin"]:
         plan.step(steps.PIN, "apt prefers the newest version of what the driver needs")
+
+
+def plan_again(plan: Plan[Data], node: Node, source: str | None, version: str) -> None:
+    """Plan the file of the installed driver again, if somebody has deleted it."""
+    file = wanted(node, source, version)
+    has_own = any(name.startswith(_OF_NVIDIA) for name in node["driver"]["packages"])
+    if file and not has_own and file["path"] not in node["ours"]["files"]:
+        plan.data["pin"] = file
+        plan.step(steps.PIN, f"{file['path']} has no part of this role")
 
 
 def plan_removal(plan: Plan[Data], node: Node) -> None:

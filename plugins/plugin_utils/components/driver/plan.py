@@ -82,7 +82,8 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         },
     )
     refuse_platform(plan, node)
-    steps.OURS.refuse_record(plan, node)
+    found = [*node["driver"]["packages"], *filter(None, [node["driver"]["installer"]["version"]])]
+    steps.OURS.refuse_record(plan, node, found, (own_files.DRIVER_PIN, own_files.DEVICE_RULE))
     if plan.refusals:
         return plan.result()
     if desired["state"] == "absent":

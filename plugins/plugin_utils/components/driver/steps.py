@@ -57,13 +57,6 @@ ALL = (
     PERSISTENCE_MODE,
     *(FABRIC_ORDER, FABRIC_MODULES, FABRIC, PEERMEM),
     *(STOP_FABRIC, STOP_PERSISTENCE, NO_PERSISTENCE_MODE, UNLOAD, UNINSTALL, OURS.remove),
-    *(
-        OURS.release,
-        REMOVE_FILES,
-        REMOVE_FABRIC_ORDER,
-        OURS.forget,
-        OURS.remove_repository,
-        REMOVE_SECURITY,
-        REMOVE_PIN,
-    ),
+    *(REMOVE_FILES, REMOVE_FABRIC_ORDER, REMOVE_SECURITY, REMOVE_PIN),
+    *(OURS.release, OURS.remove_repository, OURS.forget),
 )

@@ -83,6 +83,8 @@ def plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if desired["source"] == PRESENT or (is_unclear(answer) and not ours):
         _leave_alone(plan, node)
         return
+    if ours:
+        pin.plan_again(plan, node, origin.maker(node), found)
     parameters.plan_wanted(plan, node, desired)
     is_other = origin.differs(node, desired) or not is_of_source
     if choice:

@@ -56,7 +56,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
             plan.refuse("VARIABLE_INVALID", expected=expected, **evidence)
     if wanted or node["nfs"]["units"]:
         refuse_platform(plan, node)
-    OURS.refuse_record(plan, node)
+    OURS.refuse_record(plan, node, ())
     for mount in wanted:
         mounted = _mounted(node, mount)
         if evidence_of := _taken(node, mount):

@@ -224,6 +224,7 @@ DONE = merge(VIRGIN, load("done"))
 DOCKER = merge(VIRGIN, load("docker"))
 CRIO = merge(VIRGIN, load("crio"))
 GPU = VIRGIN["pci"][0]
+NO_DRIVER: dict[str, Any] = {"packages": {"nvidia_driver": None}, "files": []}
 EXCHANGED = {"version": "580.173.02-1", "held": False}
 OF_DRIVER = ("nvidia-driver-cuda", "nvidia-kernel-dkms", "nvidia-persistenced")
 
@@ -835,26 +836,28 @@ def test_refusal_names_the_addresses() -> None:
                 "Remove the driver",
                 "Remove the module configuration of the driver",
                 "Rebuild the initramfs",
-                "Delete the record of the driver packages",
-                "Remove the repository of the driver",
                 "Remove the pin of the driver version",
+                "Remove the repository of the driver",
+                "Delete the record of the driver packages",
             ],
             id="driver: absent",
         ),
         pytest.param(
             "nvidia_driver",
-            {"ours": {"packages": {"nvidia_driver": None}}},
+            {
+                "ours": {
+                    "packages": {"nvidia_driver": None},
+                    "files": ["/etc/modules-load.d/metal-gpu.conf"],
+                }
+            },
             {"state": "absent"},
-            [
-                "Remove the module configuration of the driver",
-                "Rebuild the initramfs",
-                "Remove the pin of the driver version",
-            ],
+            ["Remove the module configuration of the driver", "Rebuild the initramfs"],
             id="driver: absent, the admin's stays",
         ),
         pytest.param(
             "nvidia_driver",
             {
+                "packages": {name: {"held": False} for name in OF_DRIVER},
                 "ours": {"files": [], "packages": {"nvidia_driver": None}},
                 "repositories": repository("nvidia-driver"),
             },
@@ -1070,8 +1073,8 @@ def test_refusal_names_the_addresses() -> None:
                 "Remove the rule for links in /dev/char",
                 "Remove the container toolkit",
                 "Remove the files of the container toolkit",
-                "Delete the record of the toolkit packages",
                 "Remove the repository of the container toolkit",
+                "Delete the record of the toolkit packages",
             ],
             id="runtime: absent",
         ),
@@ -1409,8 +1412,8 @@ def test_driver_that_was_removed_halfway_goes_on_going() -> None:
     node = {**VIRGIN, "repositories": repository("nvidia-driver"), "ours": noted}
     assert names(plan("nvidia_driver", node, state="absent")) == [
         "Rebuild the initramfs",
-        "Delete the record of the driver packages",
         "Remove the repository of the driver",
+        "Delete the record of the driver packages",
     ]
 
 
@@ -1427,17 +1430,16 @@ def test_modules_are_unloaded_before_those_that_they_use() -> None:
 
 
 def test_driver_of_somebody_else_is_not_taken_away() -> None:
-    node = without_nulls(merge(DONE, {"ours": {"packages": {"nvidia_driver": None}}}))
+    node = without_nulls(merge(DONE, {"ours": NO_DRIVER}))
     planned = plan("nvidia_driver", node, state="absent")
     assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_OF_ADMIN"]
-    assert planned["notices"][0]["message"].startswith("gpu-1: driver 580.178.04 stays, ")
+    assert planned["notices"][0]["message"].startswith("gpu-1: driver 580.178.04 stays: ")
 
 
 @pytest.mark.parametrize(("role", "node"), [("containerd", DONE), ("docker_ce", DOCKER)])
 def test_engine_of_the_admin_stays(role: str, node: dict[str, Any]) -> None:
-    planned = plan(
-        role, without_nulls(merge(node, {"ours": {"packages": {role: None}}})), state="absent"
-    )
+    theirs = {"ours": {"packages": {role: None}}, "repositories": {"metal-gpu-docker": None}}
+    planned = plan(role, without_nulls(merge(node, theirs)), state="absent")
     assert "ENGINE_OF_ADMIN" in [notice["code"] for notice in planned["notices"]]
 
 
@@ -1550,7 +1552,7 @@ def test_driver_is_named_by_its_version_and_not_by_its_packages() -> None:
     helpers = {"nvidia-kernel-common": "20240109+1", "nvidia-modprobe": "570.133.07-1"}
     node = merge(VIRGIN, {"driver": {"packages": {**packages, **helpers}}})
     (notice,) = plan("nvidia_driver", node, state="absent")["notices"]
-    assert notice["message"].startswith("gpu-1: driver 550.163.01-2 stays, because")
+    assert notice["message"].startswith("gpu-1: driver 550.163.01-2 stays: ")
 
 
 def test_helpers_that_apt_leaves_behind_are_no_driver() -> None:
@@ -1671,7 +1673,7 @@ def test_nothing_is_installed_over_a_loaded_driver_that_does_not_answer() -> Non
     changes = {
         "nvml": {"failure": SILENT, "devices": []},
         "packages": {**loose, "nvidia-persistenced": None},
-        "ours": {"packages": {"nvidia_driver": None}},
+        "ours": NO_DRIVER,
     }
     planned = plan("nvidia_driver", without_nulls(merge(DONE, changes)))
     assert (codes(planned), planned["steps"]) == (["DRIVER_BROKEN"], [])
@@ -1684,7 +1686,7 @@ def test_driver_of_the_admin_that_is_not_loaded_is_loaded_and_not_held() -> None
         "kernel": {"modules": []},
         "nvml": {"failure": BROKEN, "devices": []},
         "packages": loose,
-        "ours": {"packages": {"nvidia_driver": None}},
+        "ours": NO_DRIVER,
     }
     node = without_nulls(merge(DONE, changes))
     planned = plan("nvidia_driver", node)

@@ -18,6 +18,9 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     merge,
     names,
     plan,
+    record,
+    repository,
+    without_nulls,
 )
 from ansible_collections.metal.gpu.tests.unit.support import healthy
 
@@ -171,3 +174,77 @@ def test_a_record_without_packages_is_valid() -> None:
     node = healthy.docker_node()
     node.raw["texts"][RECORDS.replace("*", "docker_ce")] = "{}\n"
     assert node.observed()["ours"]["packages"]["docker_ce"]["error"] is None
+
+
+LOST = {**DONE, "ours": {**DONE["ours"], "packages": {}, "edits": []}}
+OF_TOOLKIT = repository("container-toolkit")
+UNHELD = {"packages": {name: {"held": False} for name in TOOLKIT}}
+DROP_IN = "/etc/containerd/conf.d/99-metal-gpu.toml"
+WITH_DROP_IN = {"engines": {"containerd": {"config": {"imported_nvidia": [DROP_IN]}}}}
+HISTORY = {
+    "ours": {"edits": [{**DONE["ours"]["edits"][0], "path": f"/mnt/etc/conf.d/{DROP_IN[-18:]}"}]}
+}
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+@pytest.mark.parametrize(
+    ("role", "changes", "words"),
+    [
+        pytest.param(
+            "nvidia_driver", {},
+            ["/metal-gpu-nvidia-driver.pref", "/70-metal-gpu-device-files.rules",
+             "hold on nvidia-driver-cuda", "apt-mark unhold nvidia-driver-cuda"], id="driver",
+        ),
+        pytest.param(
+            "nvidia_driver", {"os": {"family": "redhat"}}, ["dnf versionlock delete "], id="dnf",
+        ),
+        pytest.param(
+            "nvidia_driver", {"ours": record("docker_ce", {})}, ["preferences.d"], id="of another",
+        ),
+        pytest.param(
+            "nvidia_container_runtime", {"repositories": OF_TOOLKIT},
+            ["container-toolkit.sources", "the runtime nvidia of containerd"], id="toolkit",
+        ),
+        pytest.param(
+            "containerd", {"repositories": repository("docker")}, ["docker.sources"], id="engine",
+        ),
+    ],
+)  # fmt: skip
+def test_record_that_somebody_deleted(
+    role: str, changes: Any, words: list[str], state: str
+) -> None:
+    """No step: our own driver would be taken for the admin's, and lose its pin."""
+    planned = plan(role, merge(LOST, changes), state=state)
+    assert (codes(planned), planned["steps"], planned["notices"]) == (["RECORD_MISSING"], [], [])
+    (found,) = planned["refusals"]
+    assert [one for one in words if one not in f"{found['message']} {found['remedy']}"] == []
+
+
+@pytest.mark.parametrize(
+    ("role", "node"),
+    [
+        pytest.param("nvidia_driver", {**LOST, "ours": {**LOST["ours"], "files": []}}, id="taken"),
+        pytest.param(
+            "nvidia_container_runtime", merge(merge(LOST, {"repositories": OF_TOOLKIT}), UNHELD),
+            id="an admin's from our repository",
+        ),
+        pytest.param(
+            "containerd",
+            merge(LOST, {"repositories": repository("docker"), "ours": record("docker_ce", {})}),
+            id="Docker's role has the same repository",
+        ),
+        pytest.param(
+            "nvidia_container_runtime", merge(merge(LOST, WITH_DROP_IN), HISTORY),
+            id="a drop-in with a history, which has its real path",
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_was_recorded(role: str, node: dict[str, Any]) -> None:
+    assert "RECORD_MISSING" not in codes(plan(role, without_nulls(node), state="absent"))
+
+
+def test_drop_in_without_a_history_stops_the_teardown() -> None:
+    """The runtime would stay, whichever engine the node has."""
+    node = merge(LOST, WITH_DROP_IN)
+    assert codes(plan("nvidia_container_runtime", node, state="absent")) == ["RECORD_MISSING"]
+    assert codes(plan("nvidia_container_runtime", node)) == []

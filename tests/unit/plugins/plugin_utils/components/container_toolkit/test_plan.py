@@ -504,8 +504,8 @@ ABSENT_FROM_DOCKER = [
 ABSENT_TOOLKIT = [
     "Remove the container toolkit",
     "Remove the files of the container toolkit",
-    "Delete the record of the toolkit packages",
     "Remove the repository of the container toolkit",
+    "Delete the record of the toolkit packages",
 ]
 
 
@@ -551,7 +551,10 @@ NOTHING_ELSE = {"files": [], "edits": []}
         ),
         pytest.param(
             toolkit(
-                "1.20.1", held=True, ours=NOTHING_ELSE, repositories=repository("container-toolkit")
+                "1.20.1",
+                held=False,
+                ours=NOTHING_ELSE,
+                repositories=repository("container-toolkit"),
             ),
             ["Remove the repository of the container toolkit"],
             ["TOOLKIT_OF_ADMIN"],

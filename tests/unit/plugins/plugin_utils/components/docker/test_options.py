@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Ed
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.docker.test_plan import (  # noqa: E501
     DISTRIBUTION,
+    NO_RECORD,
     VIRGIN,
     docker,
     node,
@@ -233,7 +234,7 @@ def test_what_the_admin_has_changed_since_stays(text: Any, merge: Any, remove: A
     edit = made["data"].get("options", {"merge": {}, "remove": []})
     assert (edit["merge"], edit["remove"]) == (merge, remove)
     waits = "DOCKER_OPTIONS_WAIT" in codes(planned(having(text), OF_US))
-    of_admin = {"ours": {"packages": {"docker_ce": None}}}
+    of_admin = NO_RECORD
     are_old = "DOCKER_OPTIONS_OLD" in codes(planned(having(text), OF_US, of_admin, state="absent"))
     assert (waits, are_old) == (bool(merge or remove), bool(merge or remove))
 
@@ -334,9 +335,9 @@ def test_file_that_cannot_be_edited() -> None:
 
 def test_options_go_with_the_role() -> None:
     gone = [having(LABELS), ours((["labels"], None, ["rack=7"]))]
-    of_admin = {"ours": {"packages": {"docker_ce": None}}}
+    of_admin = NO_RECORD
     made = planned(*gone, of_admin, state="absent")
-    assert steps(made) == ["restore_options", "remove_repository"]
+    assert steps(made) == ["restore_options"]
     assert "DOCKER_OPTIONS_OLD" in codes(made)
     assert made["data"]["option_edits"] == [PATH]
     assert "restore_options" not in steps(planned(of_admin, state="absent"))

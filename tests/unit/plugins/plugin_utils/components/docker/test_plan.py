@@ -80,7 +80,11 @@ V1 = {
     "packages": {"nvidia-docker": {"version": "1.0.1-1", "held": False}},
     "repositories": {"nvidia-docker": {"path": "/etc/apt/sources.list.d/nvidia-docker.list"}},
 }
-NO_RECORD: dict[str, Any] = {"ours": {"packages": {"docker_ce": None}}}
+NO_RECORD: dict[str, Any] = {
+    "ours": {"packages": {"docker_ce": None}},
+    "repositories": {"metal-gpu-docker": None},
+}
+UNHELD = {name: {"held": False} for name in DOCKER["packages"]}
 BUT_CRI_DOCKERD = {
     name: found["version"] for name, found in DOCKER["packages"].items() if name != "cri-dockerd"
 }
@@ -234,8 +238,8 @@ def docker(**values: Any) -> dict[str, Any]:
             {"state": "absent"},
             [
                 "Remove Docker",
-                "Delete the record of Docker packages",
                 "Remove the Docker repository",
+                "Delete the record of Docker packages",
             ],
             id="absent",
         ),
@@ -264,7 +268,7 @@ def docker(**values: Any) -> dict[str, Any]:
         pytest.param(
             [VIRGIN],
             {"state": "absent"},
-            ["Delete the record of Docker packages", "Remove the Docker repository"],
+            ["Remove the Docker repository", "Delete the record of Docker packages"],
             id="absent-cut",
         ),
         pytest.param(
@@ -274,7 +278,11 @@ def docker(**values: Any) -> dict[str, Any]:
             id="absent-of-the-admin",
         ),
         pytest.param(
-            [{"kubelet": {"running": False}}, docker(containers=[]), NO_RECORD],
+            [
+                {"kubelet": {"running": False}},
+                docker(containers=[]),
+                {"ours": NO_RECORD["ours"], "packages": UNHELD},
+            ],
             {"state": "absent"},
             ["Remove the Docker repository"],
             id="absent-of-the-admin-from-our-repository",

@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import systemd
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.docker.test_plan import (  # noqa: E501
     DISTRIBUTION,
+    NO_RECORD,
     VIRGIN,
     docker,
     node,
@@ -157,8 +158,7 @@ def test_values_that_a_drop_in_cannot_have(proxy: Any) -> None:
 
 
 def test_drop_in_goes_with_the_role() -> None:
-    of_admin = {"ours": {"packages": {"docker_ce": None}, "files": [OURS]}}
-    made = planned(of_admin, state="absent")
+    made = planned(NO_RECORD, {"ours": {"files": [OURS]}}, state="absent")
     assert "remove_proxy" in steps(made)
     assert made["data"]["proxy_files"] == [OURS]
 
@@ -205,9 +205,9 @@ OLD = found(HTTP_PROXY="http://old")
                      id="an earlier run was cut off"),
         pytest.param([DONE, THERE], {"proxy": {}}, True, id="the drop-in goes"),
         pytest.param([left(OURS)], {"proxy": {}}, False, id="the drop-in is gone"),
-        pytest.param([OLD, {"ours": {"packages": {"docker_ce": None}, **THERE["ours"]}}],
+        pytest.param([OLD, NO_RECORD, THERE],
                      {"state": "absent"}, True, id="teardown"),
-        pytest.param([{"ours": {"packages": {"docker_ce": None}, "files": [OURS]}}],
+        pytest.param([NO_RECORD, {"ours": {"files": [OURS]}}],
                      {"state": "absent"}, False, id="teardown without a drop-in"),
     ],
 )  # fmt: skip

@@ -32,6 +32,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
 
 BOTH = ["device_rule", "device_files"]
 RULE = RULE_FILE["path"]
+ADMINS = merge(DONE, {"ours": {"packages": {"nvidia_driver": None}, "files": []}})
 RECORDED = yaml.safe_load((ROOT / "tests" / "recorded" / "device_files.yml").read_text())
 UBUNTU = merge(test_distribution.UBUNTU, {"secure_boot": False})
 
@@ -112,7 +113,7 @@ def test_working_driver_of_ours(node: dict[str, Any], expected: list[str]) -> No
     ("node", "desired"),
     [
         pytest.param(
-            lacking(merge(DONE, {"ours": {"packages": {"nvidia_driver": None}}}), file=True),
+            lacking(ADMINS, file=True),
             {},
             id="driver of the admin",
         ),
@@ -212,7 +213,7 @@ def test_boot_removes_what_stands_in_the_place_of_a_file() -> None:
 
 
 def test_driver_of_the_admin_is_left_alone_behind_an_obstacle() -> None:
-    node = blocked(merge(DONE, {"ours": {"packages": {"nvidia_driver": None}}}))
+    node = blocked(ADMINS)
     assert planned_of(plan("nvidia_driver", without_nulls(node))) == []
 
 

@@ -183,9 +183,10 @@ def test_teardown_removes_the_packages_and_our_file_only() -> None:
     planned = driver(installed(), state="absent")
     assert codes(planned) == []
     assert set(planned["data"]["packages"]) >= set(RECORDED)
-    assert names(planned)[-2:] == [
-        "Remove the repository of the driver",
+    assert names(planned)[-3:] == [
         "Remove the pin of the driver version",
+        "Remove the repository of the driver",
+        "Delete the record of the driver packages",
     ]
     assert planned["data"]["repository"]["name"] == "metal-gpu-nvidia-driver"
 
@@ -305,13 +306,14 @@ def test_teardown_removes_the_file_of_the_security_updates() -> None:
         "entries": [{**entry, "x-repolib-name": SECURITY_NAME}],
     }
     planned = driver(installed(repositories={SECURITY_NAME: file}), state="absent")
-    assert names(planned)[-3:-1] == [
-        "Remove the repository of the driver",
+    assert names(planned)[-4:-1] == [
         "Remove the security updates of the driver",
+        "Remove the pin of the driver version",
+        "Remove the repository of the driver",
     ]
     theirs = {**file, "entries": [entry]}
     planned = driver(installed(repositories={SECURITY_NAME: theirs}), state="absent")
-    assert names(planned)[-2] == "Remove the repository of the driver"
+    assert "Remove the security updates of the driver" not in names(planned)
 
 
 def test_ubuntus_signed_modules_under_secure_boot() -> None:

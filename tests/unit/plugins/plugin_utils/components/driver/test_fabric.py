@@ -286,7 +286,8 @@ def test_a_switch_to_a_run_file_takes_no_fabric_manager_away(is_ours: bool) -> N
     ours = {"ours": {"packages": {"nvidia_driver": {"packages": installed}}}}
     found = node(ours, base=ready())
     if not is_ours:
-        found["ours"] = {**found["ours"], "packages": {}}
+        found["ours"] = {**found["ours"], "packages": {}, "files": []}
+        found["repositories"] = {}
     planned = plan("nvidia_driver", found, switch_ok=True, flavour="open", **RUNFILE)
     removed = PACKAGE in planned["data"]["former"]
     assert codes(planned) == (["FABRIC_PACKAGES_UNKNOWN"] if removed else [])

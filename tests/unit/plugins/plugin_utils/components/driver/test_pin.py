@@ -99,12 +99,16 @@ def test_repeated_run_does_not_write_it_again() -> None:
     assert PIN in names(plan("nvidia_driver", merge(VIRGIN, LEFT)))
 
 
-def test_working_driver_needs_none() -> None:
-    """It is held. The admin may have removed the file, or have a pin of NVIDIA's."""
+@pytest.mark.parametrize("pins", [False, True], ids=["the record says that", "a pin of NVIDIA's"])
+@pytest.mark.parametrize("version", ["580.178.04", "590.48.01"], ids=["wanted", "kept"])
+def test_file_that_somebody_deleted_comes_back(pins: bool, version: str) -> None:
+    """That of the installed driver: an upgrade could take apart what the holds keep."""
     files = [one for one in DONE["ours"]["files"] if one != FILE]
-    for changes in ({"ours": {"files": files}, "driver": {"own_pin": []}}, OF_BRANCH):
-        planned = plan("nvidia_driver", merge(DONE, changes))
-        assert (planned["steps"], planned["refusals"], planned["notices"]) == ([], [], [])
+    gone = merge(DONE, {"ours": {"files": files}, "driver": {"own_pin": []}})
+    planned = plan("nvidia_driver", merge(gone, OF_BRANCH if pins else {}), version=version)
+    assert names(planned) == ([] if pins else [PIN])
+    assert pins or "Pin: version 580.178.04-*" in planned["data"]["pin"]["block"]
+    assert PIN not in names(plan("nvidia_driver", gone, source="present"))
 
 
 def test_package_that_an_earlier_version_of_the_role_installed() -> None:

@@ -142,7 +142,8 @@ def by_runfile(*, ours: bool = True, **changes: Any) -> dict[str, Any]:
     node["package_manager"] |= {"automatic": [], "dependants": {}}
     entry = {".run": {"version": "580.178.04", "before": None}}
     found = {"path": RECORD, "packages": entry, "error": None}
-    node["ours"]["packages"] = {"nvidia_driver": found} if ours else {}
+    theirs: dict[str, Any] = {"packages": {}, "files": []}
+    node["ours"] |= {"packages": {"nvidia_driver": found}} if ours else theirs
     return merge(node, changes)
 
 
@@ -305,8 +306,8 @@ def test_packages_go_before_the_run_file() -> None:
         "Stop the persistence daemon",
         "Unload the NVIDIA modules",
         "Remove the driver",
-        "Delete the record of the driver packages",
         "Remove the pin of the driver version",
+        "Delete the record of the driver packages",
         "Install the headers of the kernel",
         "Install the driver from the .run file",
         "Load the NVIDIA modules",
@@ -355,7 +356,7 @@ def of_admin(**more: Any) -> dict[str, Any]:
     node = without_nulls(merge(DONE, {"packages": dict.fromkeys(DONE["packages"])}))
     node["packages"] = {name: {"version": one, "held": False} for name, one in found.items()}
     node["driver"]["packages"] = found
-    node["ours"]["packages"] = {}
+    node["ours"] |= {"packages": {}, "files": []}
     node["package_manager"] |= {"automatic": ["nvidia-kernel-common"], "dependants": {}}
     return merge(node, more)
 
