@@ -1375,6 +1375,12 @@ Remedy: change it (`kubectl --namespace {namespace} describe resourcequota,limit
 NAMESPACE_MISSING (failure): the namespace {namespace} for {what} does not exist
 Remedy: create it with `kubectl create namespace {namespace}`, or set {place} to another namespace
 
+PRIORITY_CLASS_UNFIT (failure): {what} was not created, because the scheduler could delete other
+  pods for it: {error}
+Remedy: set verify_smoke_priority_class to metal-gpu-proof, the default, and create this class with
+  `ansible-playbook metal.gpu.site --tags device_plugin` or with `kubectl create priorityclass
+  metal-gpu-proof --value=-2147483648 --preemption-policy=Never`
+
 RUNTIME_CLASS_MISSING (failure): {what} needs the RuntimeClass {name}, which the cluster does not
   have
 Remedy: set verify_smoke_runtime_class or device_plugin_runtime_class to an existing one (`kubectl

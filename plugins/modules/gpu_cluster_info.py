@@ -139,6 +139,12 @@ runtime_classes:
   type: list
   elements: dict
   sample: []
+priority_classes:
+  description: All PriorityClasses of the cluster. V(null) if they were not listed.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
 policies:
   description:
     - The admission policies of the cluster, keyed by kind, each with the list of its objects.
@@ -235,6 +241,7 @@ NOTHING: dict[str, Any] = {
     # A list that nobody has read must not look like an empty cluster.
     "daemonsets": None,
     "runtime_classes": None,
+    "priority_classes": None,
     "policies": None,
     "forbidden": [],
     "policies_forbidden": [],
@@ -259,10 +266,10 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
             result |= {"failed": True, "msg": found["error"]}
     if params["objects"]:
         forbidden: list[str] = []
-        for key, resource in (("daemonsets", "daemonsets"), ("runtime_classes", "runtimeclasses")):
+        for key in ("daemonsets", "runtime_classes", "priority_classes"):
             result[key] = []
             try:
-                result[key] = _list(client, resource)
+                result[key] = _list(client, key.replace("_", ""))
             except ApiForbidden as error:
                 forbidden.append(str(error))
         result["forbidden"] = forbidden

@@ -118,6 +118,10 @@ options:
     description: Namespace of the pods. Admission policies can differ between namespaces.
     type: str
     default: default
+  priority_class:
+    description: Name of the PriorityClass of the pods, as in M(metal.gpu.gpu_smoke_pod).
+    type: str
+    default: metal-gpu-proof
   wait_timeout:
     description: Number of seconds to wait for the pods of a batch of nodes.
     type: int

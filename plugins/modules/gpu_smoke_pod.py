@@ -131,8 +131,12 @@ options:
         description: Limits by resource.
         type: dict
   priority_class:
-    description: Name of the PriorityClass of the pods. If not set, the cluster's default.
+    description:
+      - Name of the PriorityClass of the pods. Its C(preemptionPolicy) must be C(Never). Otherwise,
+        the scheduler could delete other pods for these, and no pod is created.
+      - The role P(metal.gpu.device_plugin#role) creates the default.
     type: str
+    default: metal-gpu-proof
   resource:
     description: Name of the resource that the pods request.
     type: str
@@ -238,8 +242,9 @@ nodes:
     state:
       description:
         - V(ok) if the pod saw as many GPUs as it requested, and each of them passed O(level).
-        - V(busy) if other pods claim all GPUs. V(planned) in check mode. V(unknown) if the API
-          server stopped answering before there was a result. V(failed) otherwise.
+        - V(busy) if other pods claim all GPUs, or one of higher priority took them. V(planned) in
+          check mode. V(unknown) if the API server stopped answering before there was a result.
+          V(failed) otherwise.
       type: str
     gpus:
       description: Number of GPUs that the pod requested. V(0) without a pod.
@@ -314,8 +319,8 @@ nodes:
       type: str
     reason:
       description:
-        - The kubelet's reason why the container cannot start, such as V(ErrImagePull). Empty if
-          there is none.
+        - The kubelet's reason why the container cannot start, such as V(ErrImagePull), or
+          V(preempted). Empty if there is none.
       type: str
     cause:
       description:
@@ -448,7 +453,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "default": {},
         "options": {"requests": {"type": "dict"}, "limits": {"type": "dict"}},
     },
-    "priority_class": {"type": "str"},
     "listed": {"type": "list", "elements": "str", "default": []},
     "shared": {"type": "dict", "default": {}},
     "renamed": {"type": "dict", "default": {}},
@@ -501,7 +505,6 @@ def main() -> None:
         exchange_image=params["exchange_image"],
         exchange_command=params["exchange_command"],
         resources=params["resources"] or {},
-        priority_class=params["priority_class"],
         listed=params["listed"],
     )
     interrupts.raise_on_signals()

@@ -343,11 +343,54 @@ def test_namespace_that_takes_no_such_pod(ready, verdicts, namespace, rule, code
     assert found == {"gpu-2": {code} - {""}}
 
 
+PREEMPTIBLE = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "preemptible-batch"},
+    "value": -10,
+}
+REQUESTS = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "team-defaults", "namespace": NAMESPACE},
+    "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "500m"}}]},
+}
+
+
+def test_no_running_pod_makes_room_for_the_proof(ready, verdicts, namespace):
+    """The node has no CPU left, and the scheduler could make some."""
+    cpu = ready.objects("node", "gpu-2")["status"]["allocatable"]["cpu"]
+    busy = {"requests": {"cpu": f"{int(cpu) * 1000 - 200}m"}}
+    container = {"name": "train", "image": ready.facts["images"]["cuda"], "resources": busy}
+    train = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "train", "namespace": namespace},
+        "spec": {
+            "nodeName": "gpu-2",
+            "priorityClassName": "preemptible-batch",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{**container, "command": ["sleep", "3600"]}],
+        },
+    }
+    with applied(ready, PREEMPTIBLE, REQUESTS), applied(ready, train):
+        pod = ("pod/train", f"--namespace={namespace}")
+        ready.kubectl("wait", *pod, "--for=condition=Ready", "--timeout=90s")
+        uid = ready.objects(*pod)["metadata"]["uid"]
+        option = ("-e", f"verify_smoke_namespace={namespace}")
+        assert verdicts(*PROOF_ALONE, *option) == {"gpu-2": {"NODE_FULL"}}
+        assert ready.objects(*pod)["metadata"]["uid"] == uid
+        urgent = ("-e", "verify_smoke_priority_class=system-node-critical")
+        assert verdicts(*PROOF_ALONE, *option, *urgent) == {"gpu-2": {"PRIORITY_CLASS_UNFIT"}}
+        assert ready.objects(*pod)["metadata"]["uid"] == uid
+
+
 @pytest.mark.parametrize(
     ("variable", "code"),
     [
         ("verify_smoke_namespace", "NAMESPACE_MISSING"),
         ("verify_smoke_runtime_class", "RUNTIME_CLASS_MISSING"),
+        ("verify_smoke_priority_class", "PRIORITY_CLASS_UNFIT"),
     ],
 )
 def test_pod_wants_what_the_cluster_does_not_have(verdicts, variable, code):

@@ -75,6 +75,7 @@ _QUOTA = re.compile(r"(?:exceeded|failed) quota: (?P<name>[^,:]+)")
 _LIMIT_RANGE = re.compile(r"usage per (?:Container|Pod) is|max limit to request ratio per ")
 _RUNTIME_CLASS = re.compile(r'RuntimeClass "(?P<name>[^"]+)" not found')
 _NAMESPACE = re.compile(r'namespaces "(?P<name>[^"]+)" not found')
+_PREEMPTS = re.compile(r"no PriorityClass with name \S+ was found|has the preemptionPolicy")
 _REJECTED_BY = (
     (re.compile(r"ValidatingAdmissionPolicy '(?P<name>[^']+)'"), "the ValidatingAdmissionPolicy"),
     (re.compile(r'admission webhook "(?P<name>[^"]+)" denied'), "the admission webhook"),
@@ -153,6 +154,8 @@ def of_refusal(text: str, subject: Subject) -> Cause | None:
         match = pattern.search(text)
         if match:
             return Cause("POD_REJECTED", {**evidence, "by": f"{kind} {match['name']}"})
+    if _PREEMPTS.search(text):
+        return Cause("PRIORITY_CLASS_UNFIT", evidence)
     match = _RUNTIME_CLASS.search(text)
     if match:
         return Cause("RUNTIME_CLASS_MISSING", {**evidence, "name": match["name"]})

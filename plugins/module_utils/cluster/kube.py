@@ -40,12 +40,15 @@ class Client(Reader):
         body: Mapping[str, Any],
         namespace: str | None = None,
         timer: Timer | None = None,
+        *,
+        dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Create an object by its name and return it as the server stored it.
+        """Create an object by its name and return it as the server stored it, or would.
 
         Raises ApiExists if the name exists. After a lost answer, that may be our own object.
         """
-        return self.ask("create", resource, namespace, body=body, timer=timer)
+        query = {"dryRun": "All"} if dry_run else None
+        return self.ask("create", resource, namespace, query=query, body=body, timer=timer)
 
     def patch(
         self, resource: str, name: str, body: Mapping[str, Any], timer: Timer | None = None

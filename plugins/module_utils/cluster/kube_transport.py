@@ -64,6 +64,7 @@ _GROUPS = {
     "daemonsets": "apps/v1",
     "leases": "coordination.k8s.io/v1",
     "mutatingadmissionpolicies": "admissionregistration.k8s.io/v1",
+    "priorityclasses": "scheduling.k8s.io/v1",
     "runtimeclasses": "node.k8s.io/v1",
     "selfsubjectaccessreviews": "authorization.k8s.io/v1",
     "selfsubjectreviews": "authentication.k8s.io/v1",

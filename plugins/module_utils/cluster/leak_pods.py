@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import proof_pod
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import (
     describe,
     is_hopeless,
+    preempted,
     statuses,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
@@ -123,6 +124,7 @@ class Template(NamedTuple):
     pull_secrets: Sequence[str]
     tolerations: Sequence[Mapping[str, Any]]
     limit_s: int
+    priority_class: str = proof_pod.PRIORITY_CLASS
 
 
 class Try(NamedTuple):
@@ -224,6 +226,8 @@ def judge(pod: Mapping[str, Any], attempt: str, resource: str) -> Result | None:
         ended = section(container, "state", "terminated")
         if container.get("name") == LOOK and ended:
             return judge_output(str(ended.get("message") or ""), attempt, describe(pod))
+    if preempted(pod):
+        return Result(BUSY if attempt == SECOND else UNPROVEN, message=preempted(pod))
     waiting = [section(container, "state", "waiting") for container in found]
     if any(is_hopeless(state) for state in waiting) or status.get("phase") in (
         "Failed",

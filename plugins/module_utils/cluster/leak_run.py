@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     causes,
     leak_pods,
     node_status,
+    proof_pod,
     smoke_cleanup,
     smoke_evidence,
 )
@@ -28,7 +29,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors impo
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Result, Try
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import describe
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import RUN
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _FORBIDDEN = 403
 _DENIED = re.compile(r"denied (?:the )?request")
 _OF_DENIALS = (400, _FORBIDDEN, 422)
 # Words of 403 that say nothing about GPUs, and may be gone at the next request.
-_OTHERWISE = re.compile(r"(?i)\bquota\b|being terminated|service ?account")
+_OTHERWISE = re.compile(r"(?i)\bquota\b|being terminated|service ?account|PriorityClass")
 # Where runc has to freeze a control group of version 1, it gives up after 2 s on a busy node.
 # Source: https://github.com/kubernetes/kubernetes/issues/131087, opencontainers/runc#3803
 _PASSES = re.compile(r"error setting cgroup config .*unable to freeze", re.DOTALL)
@@ -124,7 +124,7 @@ class _Run:
     def _create(self, name: str) -> dict[str, Any] | Result:
         pod = leak_pods.manifest(self.template, self.names[name])
         try:
-            return self.client.create("pods", pod, self.template.namespace, self.timer)
+            return proof_pod.create(self.client, self.template, pod, self.timer)
         except ApiExists:
             return pod  # our earlier attempt created it, and its answer was lost
         except (ApiRefused, ApiUnreachable) as error:
@@ -133,7 +133,7 @@ class _Run:
     def _watch(self) -> None:
         if not self.open:
             return
-        selector = f"{RUN}={self.template.run}"
+        selector = f"{proof_pod.RUN}={self.template.run}"
         for changed in self.client.follow(
             "pods",
             self.pods,

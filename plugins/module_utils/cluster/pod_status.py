@@ -45,6 +45,7 @@ _NEVER = re.compile(
 )
 _BUSY = re.compile(r"(?i)\bQPS\b|\b429\b|too ?many ?requests")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREEMPTED = "preempted"
 HOPELESS = NO_IMAGE | {
     "CreateContainerConfigError",
     "CreateContainerError",
@@ -186,6 +187,17 @@ def statuses(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the status of each container, init containers first."""
     status = pod.get("status", {})
     return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+
+
+def preempted(pod: Mapping[str, Any]) -> str:
+    """Return that the scheduler deletes a pod for one of higher priority; empty if it does not.
+
+    Source: kubernetes v1.37.1, pkg/scheduler/framework/preemption/executor.go
+    """
+    for condition in section(pod, "status").get("conditions", ()):
+        if condition.get("reason") == "PreemptionByScheduler" and condition["status"] == "True":
+            return f"a pod of higher priority took its place: {condition.get('message')}"
+    return ""
 
 
 def event_time(event: Mapping[str, Any]) -> str:

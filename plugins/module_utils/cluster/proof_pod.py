@@ -3,8 +3,10 @@
 
 """What the pods of the smoke test and of the leak test have in common.
 
-Each runs once on one node, belongs to a run, and carries who may delete it. Only `new_run` does
-I/O: it reads the identity of this process.
+Each runs once on one node, belongs to a run, carries who may delete it, and never displaces another
+pod. Only `new_run` and `create` do I/O.
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
 
 from __future__ import annotations
@@ -13,16 +15,25 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import ApiRefused
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "metal.gpu"
 RUN = "metal.gpu/smoke-run"  # label: id of the run that created the pod
 PROCESS = "metal.gpu/smoke-process"  # annotation: identity of that run's process
 ALL_RUNS = f"{MANAGED_BY}={MANAGER},{RUN}"  # selector of the pods of all runs
+
+# A pod gets its preemptionPolicy from its class only. With the lowest value, a pod that has work
+# for the GPUs takes them at once.
+PRIORITY_CLASS, PRIORITY, NEVER = "metal-gpu-proof", -(2**31), "Never"
 
 # How long a run and its pods may exist after the time limit: the time to clean up.
 GRACE_S = 60
@@ -40,6 +51,7 @@ ARGUMENTS: dict[str, Any] = {
         ],
     },
     "namespace": {"type": "str", "default": "default"},
+    "priority_class": {"type": "str", "default": PRIORITY_CLASS},
     "wait_timeout": {"type": "int", "default": 300},
 }
 
@@ -68,6 +80,10 @@ class Common(Protocol):
         """The tolerations of the pods."""
 
     @property
+    def priority_class(self) -> str:
+        """The name of their PriorityClass."""
+
+    @property
     def limit_s(self) -> int:
         """How long a pod may live, in seconds."""
 
@@ -87,6 +103,7 @@ def new_run(params: Mapping[str, Any]) -> dict[str, Any]:
         "run": uuid.uuid4().hex[:12],
         "process": process_identity.read_identity(os.getpid()),
         "namespace": params["namespace"],
+        "priority_class": params["priority_class"],
         "resource": params["resource"],
         "pull_secrets": params["image_pull_secrets"],
         "tolerations": params["tolerations"],
@@ -122,6 +139,7 @@ def manifest(
             }
         },
         "tolerations": [dict(toleration) for toleration in template.tolerations],
+        "priorityClassName": template.priority_class,
         **spec,
     }
     if template.pull_secrets:
@@ -136,6 +154,22 @@ def manifest(
         },
         "spec": whole,
     }
+
+
+def create(
+    client: Client, template: Common, pod: Mapping[str, Any], timer: Timer
+) -> dict[str, Any]:
+    """Create a pod, unless the scheduler may delete other pods for it; raise KubeErrors.
+
+    Only the answer of admission shows the policy: it can change the class, or have another default.
+    """
+    tried = client.create("pods", pod, template.namespace, timer, dry_run=True)
+    spec = section(tried, "spec")
+    if spec.get("preemptionPolicy") != NEVER:
+        name, policy = spec.get("priorityClassName"), spec.get("preemptionPolicy")
+        reply = f"the PriorityClass {name} has the preemptionPolicy {policy}, not {NEVER}"
+        raise ApiRefused(f"No pod was created: {reply}.", reply)
+    return client.create("pods", pod, template.namespace, timer)
 
 
 def parse_leftover(pod: Mapping[str, Any]) -> Leftover:

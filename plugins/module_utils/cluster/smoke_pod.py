@@ -25,8 +25,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import (
     NO_IMAGE,
+    PREEMPTED,
     describe,
     is_hopeless,
+    preempted,
     statuses,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import (
@@ -59,12 +61,12 @@ class Template(NamedTuple):
     pull_secrets: Sequence[str]
     tolerations: Sequence[Mapping[str, Any]]
     limit_s: int
+    priority_class: str = proof_pod.PRIORITY_CLASS
     level: str = LIST
     images: Mapping[str, str] = {}  # by node; the other nodes use `image`
     exchange_image: str = ""
     exchange_command: Sequence[str] = ()
     resources: Mapping[str, Mapping[str, Any]] = {}  # requests and limits besides the GPUs
-    priority_class: str | None = None
     listed: Collection[str] = ()  # nodes whose pods start no CUDA program
 
     def level_of(self, node: str) -> str:
@@ -114,8 +116,6 @@ def manifest(template: Template, request: Request) -> dict[str, Any]:
     }
     if template.runtime_class:
         spec["runtimeClassName"] = template.runtime_class
-    if template.priority_class:
-        spec["priorityClassName"] = template.priority_class
     name = pod_name(template.run, request.node)
     return proof_pod.manifest(template, name, request.node, spec)
 
@@ -168,6 +168,9 @@ def _judge(pod: Mapping[str, Any], request: Request, resource: str, exchange: st
     ended = {name: found for name, found in _ended(pod) if found}
     if phase == "Succeeded" or (phase == "Failed" and is_result(pod, ended)):
         return judge_output(phase, ended, request.gpus, exchange)
+    why = preempted(pod)
+    if why:
+        return Verdict(PREEMPTED, phase, why)
     if phase == "Failed":
         return judge_failure(pod, ended)
     name, waiting = _waiting(pod)

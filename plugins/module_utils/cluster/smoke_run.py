@@ -131,7 +131,7 @@ class _Run:
         """Create the pod of a request; return it, or the verdict if the server rejects it."""
         pod = smoke_pod.manifest(self.template, request)
         try:
-            return self.client.create("pods", pod, self.template.namespace, self.timer)
+            return proof_pod.create(self.client, self.template, pod, self.timer)
         except ApiExists:
             return pod  # our earlier attempt created it, and its answer was lost
         except ApiUnauthorised:
@@ -161,6 +161,8 @@ class _Run:
     def _settle(self, name: str, verdict: Verdict) -> None:
         request = self.pods.pop(name)
         cause = None if verdict.has_program else smoke_causes.no_program(self.template, request)
+        if verdict.state == pod_status.PREEMPTED:
+            verdict = verdict._replace(state="busy", reason=pod_status.PREEMPTED)
         outcome = Outcome(request, name, verdict, self.timer.elapsed_s(), cause=cause)
         self.outcomes.append(outcome)
 
@@ -258,6 +260,9 @@ class _Run:
         def explain(outcome: Outcome) -> Outcome:
             found, node = events.get(outcome.pod, []), outcome.request.node
             texts = list(dict.fromkeys(pod_status.event_text(event) for event in found))
+            if any(event.get("reason") == "Preempted" for event in found):
+                busy = Verdict("busy", "", "; ".join(texts), reason=pod_status.PREEMPTED)
+                return outcome._replace(verdict=busy)
             facts = smoke_causes.Facts(
                 outcome.request,
                 outcome.verdict,

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import sharing
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import NO_IMAGE
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import (
+    NO_IMAGE,
+    PREEMPTED,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_causes import image_setting
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import name_gpu
@@ -193,7 +196,7 @@ def _judge_smoke(
     seen, devices = smoke["uuids"], node["nvml"]["devices"]
     held = busy_gpus(node, smoke)
     cause = smoke.get("cause")
-    if smoke["state"] == "busy" and smoke["holders"]:
+    if smoke["state"] == "busy" and (smoke["holders"] or smoke["reason"] == PREEMPTED):
         evidence = "; ".join(filter(None, [smoke["message"], _holdings(held)]))
         yield finding("SMOKE_NOT_RUN", host, evidence=evidence)
     elif smoke["state"] == "unknown":

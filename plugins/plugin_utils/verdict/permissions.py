@@ -32,6 +32,9 @@ class Permission(NamedTuple):
 
 
 _NODES = Permission("", "nodes", ("list", "watch"))
+_PROOF_CLASS = Permission(
+    "scheduling.k8s.io", "priorityclasses", ("get", "list", "create", "patch")
+)
 _HOLDERS = Permission("", "pods", ("list",))  # which pods claim GPUs, in all namespaces
 
 NEEDED: Mapping[str, tuple[Permission, ...]] = {
@@ -47,6 +50,7 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
         Permission("apps", "controllerrevisions", ("list",), PLUGIN),
         Permission("", "pods", ("list",), PLUGIN),
         Permission("node.k8s.io", "runtimeclasses", ("get", "list", "create", "patch")),
+        _PROOF_CLASS,
         Permission("", "nodes", ("get", "patch")),
     ),
     # Its configuration file.
@@ -55,12 +59,14 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
     "device_plugin_adopted": (
         Permission("apps", "daemonsets", ("get", "list")),
         Permission("node.k8s.io", "runtimeclasses", ("list",)),
+        _PROOF_CLASS,
         Permission("", "pods", ("list",)),
     ),
     "device_plugin_absent": (
         Permission("apps", "daemonsets", ("get", "list", "delete")),
         Permission("", "pods", ("list",), PLUGIN),
         Permission("node.k8s.io", "runtimeclasses", ("get", "list", "delete")),
+        Permission("scheduling.k8s.io", "priorityclasses", ("get", "list", "delete")),
         Permission("", "nodes", ("get", "patch")),
         Permission("", "configmaps", ("list",), PLUGIN),
     ),

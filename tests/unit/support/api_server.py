@@ -83,6 +83,8 @@ class ApiServer:
         self.lost: dict[tuple[str, str], int] = {}  # how many answers get lost, the work being done
         self.denied: set[tuple[str, str]] = set()  # verb and resource, for access reviews
         self.user = "jane"
+        # The preemptionPolicy of each PriorityClass; that without a name is the default.
+        self.policies = {"": "PreemptLowerPriority", "metal-gpu-proof": "Never"}
         self.when_watched: dict[str, Callable[[], None]] = {}  # once, when a watch begins
         self.when_listed: dict[str, Callable[[], None]] = {}  # once, before a list
         self.when_patched: Callable[[str, str], None] = lambda resource, name: None  # before
@@ -248,7 +250,9 @@ class ApiServer:
             if broken:
                 return False
 
-    def create(self, resource: str, namespace: str, item: dict[str, Any]) -> dict[str, Any]:
+    def create(
+        self, resource: str, namespace: str, item: dict[str, Any], *, dry_run: bool = False
+    ) -> dict[str, Any]:
         if resource == "selfsubjectaccessreviews":
             asked = item["spec"]["resourceAttributes"]
             kind = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
@@ -260,9 +264,21 @@ class ApiServer:
         if (resource, namespace, metadata["name"]) in self._objects:
             text = f'{resource} "{metadata["name"]}" already exists'
             raise Refusal(409, text, reason="AlreadyExists")
+        if resource == "pods" and "spec" in item:
+            self._admit(item)
+        if dry_run:
+            return item
         created = self.put(resource, item)
         self.when_created(copy.deepcopy(created))
         return created
+
+    def _admit(self, pod: dict[str, Any]) -> None:
+        """Do what the admission plugin Priority does."""
+        name = pod["spec"].get("priorityClassName", "")
+        if name not in self.policies:
+            why = f"no PriorityClass with name {name} was found"
+            raise Refusal(403, f'pods "{pod["metadata"]["name"]}" is forbidden: {why}')
+        pod["spec"]["preemptionPolicy"] = self.policies[name]
 
     def patch(
         self,
@@ -426,6 +442,7 @@ def _discovery() -> dict[str, dict[str, Any]]:
         "v1": {"nodes": "Node", "pods": "Pod"},
         "apps/v1": {"daemonsets": "DaemonSet", "controllerrevisions": "ControllerRevision"},
         "node.k8s.io/v1": {"runtimeclasses": "RuntimeClass"},
+        "scheduling.k8s.io/v1": {"priorityclasses": "PriorityClass"},
     }
     verbs = ["create", "delete", "get", "list", "patch", "watch"]
     groups = [group.partition("/")[0] for group in kinds if "/" in group]
@@ -449,7 +466,7 @@ def _discovery() -> dict[str, dict[str, Any]]:
                 {
                     "name": name,
                     "singularName": kind.lower(),
-                    "namespaced": kind not in ("Node", "RuntimeClass"),
+                    "namespaced": kind not in ("Node", "RuntimeClass", "PriorityClass"),
                     "kind": kind,
                     "verbs": verbs,
                 }
@@ -503,7 +520,8 @@ class _Handler(BaseHTTPRequestHandler):
             verb = "get"
         if rest[1:] == ["eviction"]:
             verb = "evict"
-        api.requests.append(Request(verb, resource, query, body))
+        asked = "try" if "dryRun" in query else verb
+        api.requests.append(Request(asked, resource, query, body))
         try:
             if self.headers.get("Authorization") != f"Bearer {api.token}":
                 raise Refusal(401, "Unauthorized")
@@ -513,7 +531,7 @@ class _Handler(BaseHTTPRequestHandler):
             if refusal and refusal.times > 0:
                 refusal.times -= 1
                 raise refusal
-            loses = api.has_one(api.lost, (verb, resource))
+            loses = api.has_one(api.lost, (asked, resource))
             if (verb, resource) in api.odd:
                 self._send(200, api.odd[verb, resource])
             elif verb == "watch":
@@ -536,7 +554,7 @@ class _Handler(BaseHTTPRequestHandler):
                     raise ConnectionResetError
                 self._send_json(200, patched)
             elif verb == "create":
-                created = api.create(resource, namespace, body)
+                created = api.create(resource, namespace, body, dry_run="dryRun" in query)
                 if loses:
                     raise ConnectionResetError
                 self._send_json(201, created)

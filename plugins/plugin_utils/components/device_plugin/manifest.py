@@ -13,7 +13,13 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import MANAGED_BY, MANAGER
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import (
+    MANAGED_BY,
+    MANAGER,
+    NEVER,
+    PRIORITY,
+    PRIORITY_CLASS,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import options
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
@@ -136,6 +142,27 @@ def manifests(
         *([created] if creates_runtime_class else []),
         *([config] if desired["config"] else []),
         daemonset,
+    ]
+
+
+def proof_class(found: Iterable[Object]) -> list[Manifest]:
+    """Return the PriorityClass of the pods that prove GPUs, unless an admin has one."""
+    name = {"name": PRIORITY_CLASS}
+    if any(
+        name.items() <= one["metadata"].items()
+        and not MARKS.items() <= section(one, "metadata", "labels").items()
+        for one in found
+    ):
+        return []
+    return [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {**name, "labels": MARKS},
+            "value": PRIORITY,
+            "preemptionPolicy": NEVER,
+            "description": "Pods of metal.gpu that prove GPUs. They displace no other pod.",
+        }
     ]
 
 

@@ -35,6 +35,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
     SELECTOR,
     former_config,
     manifests,
+    proof_class,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
     Data,
@@ -105,6 +106,7 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         plan.notice("DEVICE_PLUGIN_ADOPTED", found=_name(adopted["metadata"]))
         data["used"] = _used(adopted["metadata"], adopted["spec"]["selector"])
         data["is_adopted"] = True
+    data["manifests"] = [*proof_class(observed["priority_classes"]), *data["manifests"]]
     guard.plan_guard(plan, observed, desired)
     return plan.result()
 

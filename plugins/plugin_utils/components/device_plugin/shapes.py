@@ -64,6 +64,7 @@ class Observed(TypedDict):
 
     daemonsets: list[Object]
     runtime_classes: list[Object]
+    priority_classes: list[Object]
     rows: Mapping[str, Row]  # of the nodes
     members: list[Member]
     errors: list[str]  # of failed list requests
@@ -82,6 +83,9 @@ class Manifest(TypedDict, total=False):
     handler: str  # of a RuntimeClass
     data: Values  # of a ConfigMap
     spec: Values
+    value: int  # of a PriorityClass, as the next two
+    preemptionPolicy: str
+    description: str
 
 
 class Used(TypedDict):

@@ -72,6 +72,7 @@ def test_only_what_is_asked_for_is_read(cluster, call):
 def test_empty_cluster_is_not_one_that_nobody_has_looked_at(api, call):
     result = call(gpu_cluster_info, objects=True)
     assert (result["daemonsets"], result["runtime_classes"]) == ([], [])
+    assert result["priority_classes"] == []
 
 
 def test_nothing_is_read_without_the_permissions(cluster, call):

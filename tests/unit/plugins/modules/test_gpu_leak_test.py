@@ -179,6 +179,13 @@ def test_a_pod_that_the_api_server_rejects_is_as_good_as_one_that_sees_nothing(c
     assert result["nodes"]["gpu-1"]["state"] == "ok"
 
 
+def test_no_pod_of_it_displaces_another(cluster, leak):
+    cluster.policies["metal-gpu-proof"] = "PreemptLowerPriority"
+    (found,) = leak("gpu-1", fails=True)["findings"]
+    assert "has the preemptionPolicy PreemptLowerPriority, not Never" in found["message"]
+    assert cluster.made("create", "pods") == []
+
+
 FORBIDDEN = 'pods "metal-gpu-leak-x-1" is forbidden: {}'
 POLICY = "ValidatingAdmissionPolicy 'ours' with binding 'ours' denied request: no GPUs"
 PASSING = [
@@ -191,6 +198,7 @@ PASSING = [
         FORBIDDEN.format('error looking up service account a/d: serviceaccount "d" not found'),
         id="no service account",
     ),
+    pytest.param(403, FORBIDDEN.format("no PriorityClass with name a was found"), id="no class"),
     pytest.param(422, 'Pod "metal-gpu-leak-x-1" is invalid: spec.containers', id="invalid"),
     pytest.param(
         500,

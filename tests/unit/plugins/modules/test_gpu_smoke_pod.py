@@ -129,7 +129,9 @@ def test_all_nodes_at_once_then_nothing_is_left(cluster, smoke):
     )
     assert len(result["nodes"]["gpu-2"]["uuids"]) == 2
     assert cluster.names("pods") == []
-    assert [(made.verb, made.resource) for made in cluster.requests] == [
+    assert len(cluster.made("try", "pods")) == 2
+    made = [(made.verb, made.resource) for made in cluster.requests if made.verb != "try"]
+    assert made == [
         ("list", "pods"),  # leftovers
         ("list", "nodes"),
         ("list", "nodes"),
@@ -488,12 +490,74 @@ def test_missing_node(cluster, smoke):
 def test_another_client_deletes_the_pod(cluster, smoke):
     def drain(pod):
         cluster.take("pods", pod["metadata"]["name"], "default")
-        cluster.put("events", event(pod["metadata"]["name"], "Preempted", "by a pod on gpu-1"))
+        cluster.put("events", event(pod["metadata"]["name"], "Evicted", "by a drain"))
 
     cluster.when_created = drain
     node = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
     assert (node["state"], node["message"]) == ("failed", "another client deleted the pod")
-    assert node["events"] == ["Preempted: by a pod on gpu-1"]
+    assert node["events"] == ["Evicted: by a drain"]
+
+
+@pytest.mark.parametrize("phase", ["", "Pending", "Running", "Failed"])
+def test_a_pod_of_higher_priority_takes_the_gpus(cluster, smoke, phase):
+    """That is no fault of the node. Without a phase, the pod is gone before anybody saw why."""
+
+    def preempt(pod):
+        why = "default-scheduler: preempting to accommodate a higher priority pod"
+        row = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        if phase:
+            status = {"phase": phase, "conditions": [{**row, "message": why}]}
+            cluster.put("pods", {**pod, "status": status})
+            return
+        cluster.take("pods", pod["metadata"]["name"], "default")
+        words = "Preempted by pod 3b0c on node gpu-1"
+        cluster.put("events", event(pod["metadata"]["name"], "Preempted", words, "Normal"))
+
+    cluster.when_created = preempt
+    result = smoke(["gpu-1"], 2)
+    row = result["nodes"]["gpu-1"]
+    assert "failed" not in result
+    assert (row["state"], row["cause"]) == ("busy", None)
+    assert ("higher priority" in row["message"]) or ("Preempted by pod" in row["message"])
+
+
+@pytest.mark.parametrize(
+    ("policies", "options", "words"),
+    [
+        ({"metal-gpu-proof": None}, {}, "no PriorityClass with name metal-gpu-proof was found"),
+        ({}, {"priority_class": "absent"}, "no PriorityClass with name absent was found"),
+        (
+            {"urgent": "PreemptLowerPriority"},
+            {"priority_class": "urgent"},
+            "the PriorityClass urgent has the preemptionPolicy PreemptLowerPriority, not Never",
+        ),
+        # A class of ours by name only, or a webhook that sets another one.
+        (
+            {"metal-gpu-proof": "PreemptLowerPriority"},
+            {},
+            "metal-gpu-proof has the preemptionPolicy",
+        ),
+    ],
+)
+def test_no_pod_is_created_for_which_others_could_be_deleted(
+    cluster, smoke, policies, options, words
+):
+    cluster.policies |= policies
+    cluster.policies = {name: one for name, one in cluster.policies.items() if one}
+    row = smoke(["gpu-1"], 2, **options)["nodes"]["gpu-1"]
+    assert cluster.made("create", "pods") == []
+    assert (row["state"], row["pod"], row["cause"]["code"]) == (
+        "failed",
+        "",
+        "PRIORITY_CLASS_UNFIT",
+    )
+    assert words in row["cause"]["evidence"]["error"]
+
+
+def test_an_admins_class_that_never_preempts_is_taken(cluster, smoke):
+    behave(cluster)
+    cluster.policies["mild"] = "Never"
+    assert smoke(["gpu-1"], 2, priority_class="mild")["nodes"]["gpu-1"]["state"] == "ok"
 
 
 def test_time_is_up(cluster, monkeypatch):

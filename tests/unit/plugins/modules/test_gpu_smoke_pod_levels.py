@@ -253,6 +253,7 @@ def test_a_node_that_no_image_fits_gets_no_pod(api, smoke):
 
 def test_pods_get_what_a_quota_demands(api, smoke):
     amounts = {"limits": {"cpu": "2"}, "requests": {"memory": "1Gi"}}
+    api.policies["low"] = "Never"
     smoke(exchanged(), level="exchange", resources=amounts, priority_class="low")
     assert made(api)["priorityClassName"] == "low"
     for container in (*made(api)["initContainers"], *made(api)["containers"]):

@@ -43,6 +43,12 @@ def said(cause: causes.Cause) -> tuple[str, str]:
         ),
         ("limit_range", "POD_OVER_QUOTA", "a LimitRange in the namespace tests", "describe"),
         ("runtime_class", "RUNTIME_CLASS_MISSING", "the RuntimeClass nvidia, which", "get runtime"),
+        (
+            "priority_class",
+            "PRIORITY_CLASS_UNFIT",
+            "could delete other pods",
+            "create priorityclass",
+        ),
         ("namespace", "NAMESPACE_MISSING", "the namespace none for", "create namespace none"),
         ("pod_security", "POD_REJECTED", "Security Standard restricted:latest rejects", "exempt"),
         ("policy", "POD_REJECTED", "the ValidatingAdmissionPolicy images.example.com", "exempt"),

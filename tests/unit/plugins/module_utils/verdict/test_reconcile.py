@@ -235,6 +235,10 @@ def test_busy_without_anybody_who_has_the_gpus_is_no_excuse() -> None:
     verdict = reconcile("gpu-1", node(), 4, cluster(), busy)
     assert not verdict["ok"]
     assert [found["code"] for found in verdict["findings"]] == ["SMOKE_FAILED"]
+    verdict = reconcile("gpu-1", node(), 4, cluster(), {**busy, "reason": "preempted"})
+    assert verdict["ok"]
+    assert verdict["busy"]
+    assert [found["code"] for found in verdict["findings"]] == ["SMOKE_NOT_RUN"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
 OBSERVED: dict[str, Any] = {
     "daemonsets": [],
     "runtime_classes": [],
+    "priority_classes": [],
     "rows": {},
     "members": [],
     "errors": [],
@@ -284,7 +285,27 @@ def test_adopted_plugin_is_named_and_found_by_its_own_selector() -> None:
     expected = {"namespace": "gpu-operator", "name": "x", "selectors": ["app=x"]}
     assert made["data"]["used"] == expected
     assert made["data"]["is_adopted"] is True
-    assert made["data"]["manifests"] == []
+    assert [one["kind"] for one in made["data"]["manifests"]] == ["PriorityClass"]
+
+
+@pytest.mark.parametrize(
+    ("found", "creates"),
+    [
+        pytest.param([], True, id="none"),
+        pytest.param([{"metadata": {"name": "metal-gpu-proof", "labels": MARKS}}], True, id="ours"),
+        pytest.param([{"metadata": {"name": "metal-gpu-proof"}}], False, id="theirs"),
+        pytest.param([{"metadata": {"name": "other"}}], True, id="another name"),
+    ],
+)
+def test_the_class_of_the_proof_preempts_nobody(found: list[dict[str, Any]], creates: bool) -> None:
+    made = plan(priority_classes=found)["data"]["manifests"]
+    classes = [one for one in made if one["kind"] == "PriorityClass"]
+    assert bool(classes) is creates
+    for one in classes:
+        assert one["metadata"] == {"name": "metal-gpu-proof", "labels": MARKS}
+        # The lowest value that the API server accepts.
+        assert (one["value"], one["preemptionPolicy"]) == (-2147483648, "Never")
+        assert "globalDefault" not in one
 
 
 def test_ours_is_found_by_its_labels() -> None:
