@@ -118,10 +118,10 @@ def reject(cluster, refusal, *attempts):
     behave(cluster)
     create = cluster.create
 
-    def created(resource, namespace, body):
+    def created(resource, namespace, body, **options):
         if resource == "pods" and attempt_of(body) in attempts:
             raise refusal
-        return create(resource, namespace, body)
+        return create(resource, namespace, body, **options)
 
     cluster.create = created
 
