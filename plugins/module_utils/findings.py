@@ -37,9 +37,11 @@ class Meaning(NamedTuple):
     severity: str
     message: str
     remedy: str
+    general: str  # the remedy where no node fills it in; names of machines are words in capitals
 
 
-# An entry ends with an empty line. Its other line breaks are blanks.
+# An entry ends with an empty line. Its other line breaks are blanks. In a remedy, {name|words} has
+# the words for where no node fills it in; a field of a command without words is NAME there.
 _TEXTS = r"""
 # --- the run --------------------------------------------------------------------------------------
 
@@ -49,8 +51,8 @@ Remedy: set `strategy: linear` in the play
 
 CONTROLLER_PACKAGE_MISSING (refusal): {python} {found} the Python package {package}; this collection
   needs {minimum} or later
-Remedy: run `{python} -m pip install '{package}>={minimum}'`; if another Python has the package, set
-  ansible_python_interpreter for localhost to that Python
+Remedy: run `{python} -m pip install '{package}>={minimum|VERSION}'`; if another Python has the
+  package, set ansible_python_interpreter for localhost to that Python
 
 CONTROLLER_UNUSABLE (refusal): Ansible cannot run modules on localhost: {error}
 Remedy: remove localhost from the inventory, or set `ansible_connection: local` and
@@ -82,18 +84,18 @@ Remedy: check the address, user and key in the inventory with `ssh`, then run `a
 
 HOST_KEY_UNKNOWN (refusal): {machine} offers the {kind} key {fingerprint}, and {file} has no key for
   it
-Remedy: compare the fingerprint with `ssh-keygen -lf /etc/ssh/ssh_host_{name}_key.pub` on the
-  machine's own console; if they are the same, run the command again with `--accept-new-host-keys`,
-  or log in once with `ssh`
+Remedy: compare the fingerprint with `ssh-keygen -lf /etc/ssh/ssh_host_{name|ed25519}_key.pub` on
+  the machine's own console; if they are the same, run the command again with
+  `--accept-new-host-keys`, or log in once with `ssh`
 
 HOST_KEY_CHANGED (refusal): {machine} offers the {kind} key {fingerprint}, but {file} has
   {expected}; another machine has its address, or somebody intercepts the connection
 Remedy: find out why before you log in; if the machine was installed again, compare the fingerprint
-  on its own console, then run `ssh-keygen -f {file} -R '{machine}'`
+  on its own console, then run `ssh-keygen -f {file|~/.ssh/known_hosts} -R '{machine|HOST}'`
 
 LOGIN_REFUSED (refusal): {machine} does not let {user} log in: {error}
-Remedy: try `ssh {login}`; if the key is not there, run `ssh-copy-id {login}`; with `metal-gpu`,
-  `--identity` names a key and `--ask-pass` asks for a password
+Remedy: try `ssh {login|USER@HOST}`; if the key is not there, run `ssh-copy-id {login|USER@HOST}`;
+  with `metal-gpu`, `--identity` names a key and `--ask-pass` asks for a password
 
 LOGIN_SHELL_MISSING (refusal): the user of the login has no shell that runs commands: {error}
 Remedy: give the user a shell, as root on the node: `usermod --shell /bin/bash USER`; or log in as
@@ -130,8 +132,9 @@ Remedy: run `visudo` on the node, and remove `requiretty`, or add the line `Defa
   !requiretty` with the inventory's user; test it with `ssh {host} sudo id`
 
 BECOME_REFUSED (refusal): the inventory's user cannot become root with {method}: {error}
-Remedy: pass {whose} password with `--ask-become-pass` or ansible_become_password, or configure
-  {method} to require none{where}; test it with `ansible {host} -b -m ansible.builtin.command -a id`
+Remedy: pass {whose|the} password with `--ask-become-pass` or ansible_become_password, or configure
+  {method|the method} to require none{where|}; test it with `ansible {host} -b -m
+  ansible.builtin.command -a id`
 
 NODE_NAME_TWICE (refusal): {hosts} are the same Kubernetes node, {node}
 Remedy: keep only one of them in the inventory, or start each kubelet with its own
@@ -144,12 +147,13 @@ Remedy: set metal_gpu_kubeconfig and metal_gpu_context to the kubelet's cluster 
 
 NODE_RENAMED (refusal): the kubelet joined the cluster as {joined}, but registers as {own} at its
   next start; its certificate does not allow that name
-Remedy: run `hostnamectl set-hostname {joined}`, or start the kubelet with
-  `--hostname-override={joined}`; to keep the new name, run `kubeadm reset` and `kubeadm join`
+Remedy: run `hostnamectl set-hostname {joined|NAME}`, or start the kubelet with
+  `--hostname-override={joined|NAME}`; to keep the new name, run `kubeadm reset` and `kubeadm join`
 
 DISTRIBUTION_UNSUPPORTED (refusal): the node runs {name} ({unit}), which has its own kubelet and
   container engine in places that this release does not know
-Remedy: remove the node from the group, or stop {name} and install what the node is to run instead
+Remedy: remove the node from the group, or stop {name|the distribution} and install what the node is
+  to run instead
 
 DISTRIBUTION_STOPPED (refusal): the containerd of {name} ({unit}) does not run, so its settings are
   unknown
@@ -158,7 +162,7 @@ Remedy: run `systemctl start {unit}` on the node, and run again; a node without 
 
 DISTRIBUTION_TOO_OLD (refusal): {name} contains containerd {found}; this collection supports the
   containerd of {name} from {expected} on
-Remedy: upgrade {name} on the node
+Remedy: upgrade {name|the distribution} on the node
 
 DISTRIBUTION_RESTART (refusal): {unit} needs a restart, which is not permitted: {reason}
 Remedy: set `nvidia_container_runtime_restart_ok: true`; the restart also restarts the kubelet of
@@ -183,7 +187,7 @@ Remedy: run `kubectl auth whoami` with the same kubeconfig; a token or a client 
 CLUSTER_PLUGIN_FAILED (refusal): the credential plugin {command} of the kubeconfig returned no
   credentials: {error}
 Remedy: install the plugin for the user that runs Ansible, and log in with it; or use a kubeconfig
-  with a client certificate{hint}
+  with a client certificate{hint|}
 
 CLUSTER_CONFLICT (failure): {manager} changed fields that this collection sets: {fields}
 Remedy: to keep the change, set the same value in the role's variables, such as
@@ -209,11 +213,11 @@ Remedy: run `dpkg-query -W` (`rpm -qa` on Red Hat's systems) on the node; if it 
   package database; then run again
 
 UNITS_UNKNOWN (refusal): systemd did not report the state of {units}: {error}
-Remedy: run `systemctl show {unit}` on the node; {advice}; then run again
+Remedy: run `systemctl show {unit}` on the node; {advice|fix what it reports}; then run again
 
 VERSION_UNKNOWN (refusal): cannot determine the version of {program}: `{program} --version` printed:
   {error}
-Remedy: run `{program} --version` on the node, and repair or remove {program}
+Remedy: run `{program} --version` on the node, and repair or remove {program|the program}
 
 NO_GPU (refusal): the PCI bus has no NVIDIA GPU (vendor 10de, class 0300 or 0302)
 Remedy: remove the node from the group; if it has a GPU, run `lspci -d 10de:` on it, and check the
@@ -232,8 +236,8 @@ Remedy: remove the binding (`vfio-pci.ids=` on the kernel command line, or a fil
 GPU_UNSUPPORTED_BY_DRIVER (refusal): driver {version} does not support the {generation} GPUs (device
   {devices}) at {addresses}; {expected} does
 Remedy: remove nvidia_driver_version and nvidia_driver_branch for this node, so that the role
-  chooses a driver; or set nvidia_driver_version to a version of {expected}, and with a .run file
-  nvidia_driver_runfile_url, too
+  chooses a driver; or set nvidia_driver_version to a version of {expected|a branch that supports
+  the GPUs}, and with a .run file nvidia_driver_runfile_url, too
 
 GPUS_INCOMPATIBLE (refusal): no driver supports all GPUs of the node: {evidence}
 Remedy: move GPUs to other nodes, so that one driver supports all GPUs of a node
@@ -264,11 +268,16 @@ Remedy: bring these nodes back, and run again
 
 SECURE_BOOT_ON (refusal): Secure Boot is on, and the kernel refuses a module that is built on the
   node and not signed with an enrolled key: {reasons}
-Remedy: {signed}{key}; or turn Secure Boot off in the firmware of the node; or {alternatives}
+Remedy: {signed|on Ubuntu, set `nvidia_driver_source: distribution`, whose modules are signed;
+  }{key|or let the firmware trust the key of DKMS: `mokutil --import FILE` with its certificate, a
+  reboot, and a confirmation at the console (docs/driver.md)}; or turn Secure Boot off in the
+  firmware of the node; or {alternatives|install a driver with a signed module yourself}
 
 SIGNING_KEY_UNTRUSTED (notice): Secure Boot is on, and {why}; if the kernel refuses the next module
   that DKMS builds, the node loses its GPUs at an upgrade of the kernel or of the driver
-Remedy: {way}
+Remedy: {way|run `mokutil --import FILE` with the certificate of DKMS's key, such as
+  /var/lib/dkms/mok.pub, reboot, and confirm the key at the console (docs/driver.md); restore the
+  private key or the certificate first if one of them is missing}
 
 DRIVER_FROM_ELSEWHERE (refusal): driver {found} comes from no installed package and does not work:
   {error}
@@ -282,22 +291,28 @@ Remedy: nothing to do; to replace it by packages, drain the node, remove the dri
 
 DRIVER_UNFINISHED (notice): driver {found} works, but may be missing after the next boot: {packages}
 Remedy: fix the error in the build log, then run `dpkg --configure -a`; or remove the packages with
-  `apt-get purge {names}`
+  `apt-get purge {names|PACKAGE}`
 
 DRIVER_NOT_YET (notice): no driver works yet ({error}), so the role neither links the devices nor
   writes the CDI specification
 Remedy: nothing to do; the next run with a working driver does both
 
 DRIVER_PACKAGES_UNKNOWN (refusal): the packages of a driver on {found} are not known: {reasons}
-Remedy: {alternatives}
+Remedy: {alternatives|set nvidia_driver_version or nvidia_driver_source to what docs/driver.md
+  records for this system; or install a driver yourself with `nvidia_driver_source: present`, or
+  from a .run file (nvidia_driver_runfile_url)}
 
 DRIVER_BRANCH_MISSING (refusal): no source that is allowed has {driver} on {found}: {reasons}
-Remedy: {alternatives}
+Remedy: {alternatives|remove nvidia_driver_version and nvidia_driver_branch, so that the role
+  chooses a driver; or set nvidia_driver_source to a source that has this branch,
+  `nvidia_driver_repository: true` for NVIDIA's repository, or nvidia_driver_runfile_url to a .run
+  file}
 
 DRIVER_SOURCE_UNCLEAR (refusal): nvidia_driver_repository (default: metal_gpu_repository) is false
   and nvidia_driver_source is auto, so nothing shows whether the sources of the node have NVIDIA's
   packages of the driver or those of {found}
-Remedy: {alternatives}; or set `nvidia_driver_repository: true`
+Remedy: {alternatives|set nvidia_driver_source to `nvidia` or `distribution`}; or set
+  `nvidia_driver_repository: true`
 
 DRIVER_NOT_PRESENT (refusal): no driver works ({error}), and nvidia_driver_source is present, so the
   role installs none
@@ -326,7 +341,7 @@ Remedy: read /var/log/nvidia-uninstall.log on the node, and run again
 
 COMPONENTS_MISSING (refusal): the sources of {url} lack the components {components}, and the role
   cannot add a file with them: {error}
-Remedy: add these components to the source in {path}, and run again
+Remedy: add these components to the source in {path|/etc/apt}, and run again
 
 KERNEL_HEADERS_LEFT (notice): {package} is not installed, so the next kernel may come without a
   module of the driver{error}
@@ -351,8 +366,9 @@ Remedy: upgrade the kernel, drain and reboot the node, and run again; if a newer
 
 KERNEL_PENDING (notice): kernel {kernel} boots next and has no module of the driver ({why}), so the
   node loses its GPUs at the next boot
-Remedy: {way}; or boot the running kernel again: the boot loader's settings decide, and this
-  collection reads only which kernel is the newest
+Remedy: {way|install the headers of the newer kernel, and run again: the role builds the module for
+  it}; or boot the running kernel again: the boot loader's settings decide, and this collection
+  reads only which kernel is the newest
 
 INITRAMFS_PROGRAM_MISSING (refusal): the initial ramdisk must be rebuilt ({reason}), and the node
   has neither update-initramfs nor dracut
@@ -361,9 +377,9 @@ Remedy: install the program that built it (`apt-get install initramfs-tools`, or
 
 DKMS_BUILD_FAILED (refusal): DKMS could not build the module of driver {version} for kernel
   {kernel}: {error}; the log is {log}
-Remedy: remove the cause, run `dkms install {source} -k {kernel}` on the node, and run again; or
-  install another recorded driver, which may build: {others}; and first remove this one with
-  `nvidia_driver_state: absent`
+Remedy: remove the cause, run `dkms install {source|nvidia/VERSION} -k {kernel|$(uname -r)}` on the
+  node, and run again; or install another recorded driver, which may build: {others|set
+  nvidia_driver_version}; and first remove this one with `nvidia_driver_state: absent`
 
 MODULE_REJECTED (stop): the kernel does not load {modules}: {error}
 Remedy: if its key was rejected, see SECURE_BOOT_ON in the document below; if its format is invalid,
@@ -387,14 +403,14 @@ Remedy: use a driver of branch 470 or newer that was installed with this module,
   variable
 
 DRIVER_PIN_TAKEN (refusal): {packages} lets apt take other packages than those of driver {expected}
-Remedy: if nothing else needs that pin, run `apt-get purge {names}`, and run again; or set
+Remedy: if nothing else needs that pin, run `apt-get purge {names|PACKAGE}`, and run again; or set
   nvidia_driver_version to the version that it pins
 
 DRIVER_PARTS_MIXED (refusal): {packages} would be beside driver {version}, which needs all its parts
   in one version
-Remedy: `apt-cache policy {names}` on the node shows where they come from; purge what a former
-  driver has left, and packages that pin it (`dpkg -l 'nvidia-driver-pinning-*'`), also those in
-  state rc; and run again
+Remedy: `apt-cache policy {names|PACKAGE}` on the node shows where they come from; purge what a
+  former driver has left, and packages that pin it (`dpkg -l 'nvidia-driver-pinning-*'`), also those
+  in state rc; and run again
 
 MODULE_STREAM_TAKEN (refusal): the stream {found} of the DNF module nvidia-driver is enabled; driver
   {version} is in the stream {expected}
@@ -415,12 +431,12 @@ Remedy: nothing to do; to remove it, drain the node, and purge its packages your
 
 DRIVER_PACKAGES_KEPT (notice): NVIDIA packages stay, because an admin installed them or other
   packages need them: {packages}
-Remedy: nothing to do; to remove them, run `{command}`
+Remedy: nothing to do; to remove them, run `{command|apt-get purge PACKAGE}`
 
 PERSISTENCE_MISSING (notice): driver {found} works and is kept, but has no
   nvidia-persistenced.service: idle GPUs lose their settings and start slowly
-Remedy: install nvidia-persistenced {found} from the source of the driver, or unmask its unit, and
-  run again: the role starts it; or ignore this notice
+Remedy: install nvidia-persistenced {found|in the version of the driver} from the source of the
+  driver, or unmask its unit, and run again: the role starts it; or ignore this notice
 
 FABRIC_PACKAGES_UNKNOWN (refusal): {switches} need Fabric Manager {driver}, which the role does not
   install: {reason}
@@ -436,13 +452,13 @@ Remedy: install nvlsm, infiniband-diags and pciutils, and run again; or set `nvi
 
 FABRIC_MODULES_MISSING (refusal): Fabric Manager reaches {switches} through the kernel modules
   mlx5_ib and ib_umad, and kernel {kernel} does not have {modules}
-Remedy: install the package of the kernel that has them, such as linux-modules-extra-{kernel} on
+Remedy: install the package of the kernel that has them, such as linux-modules-extra-{kernel|…} on
   Ubuntu; or install DOCA-OFED; then run again
 
 FABRIC_MANAGER_TAKEN (refusal): the driver needs Fabric Manager {expected}, but {found} is
   installed, which this collection did not install
-Remedy: remove it with your package manager ({names}), and run again: the role then installs the
-  version of the driver; or set nvidia_driver_version to its version
+Remedy: remove it with your package manager ({names|nvidia-fabricmanager}), and run again: the role
+  then installs the version of the driver; or set nvidia_driver_version to its version
 
 PERSISTENCE_OFF (notice): {evidence} ({why}): idle GPUs lose their settings and start slowly
 Remedy: remove the option from the unit, or run `nvidia-smi -pm 1` until the next boot
@@ -462,8 +478,8 @@ Remedy: configure the kubelet for one of them, or remove the node from the group
 
 ENGINE_MISMATCH (refusal): the run asks for the engine {desired}, but the kubelet is configured for
   {found}
-Remedy: {instead}set `metal_gpu_engine: auto`, which follows the kubelet, or configure the kubelet
-  for {desired}
+Remedy: {instead|}set `metal_gpu_engine: auto`, which follows the kubelet, or configure the kubelet
+  for {desired|the engine that you want}
 
 CONTAINERD_CONFIG_INVALID (refusal): containerd's configuration is not valid: {error}
 Remedy: correct the file, and check it with `containerd config dump`; the role did not change it
@@ -479,8 +495,8 @@ Remedy: correct the configuration; `containerd config dump` does not show this, 
   runs with what it read before
 
 CRI_DISABLED (refusal): {path} disables containerd's CRI plugin, which the kubelet needs
-Remedy: remove the plugin from disabled_plugins in {path}, and run again; the role does not edit a
-  file that an admin wrote
+Remedy: remove the plugin from disabled_plugins in {path|/etc/containerd/config.toml}, and run
+  again; the role does not edit a file that an admin wrote
 
 CONTAINERD_IN_USE (refusal): containerd is not removed, because the kubelet or Docker needs it
 Remedy: drain the node, and remove the kubelet and Docker first
@@ -501,8 +517,8 @@ Remedy: compare `crio config` with the file of the package, /etc/crio/crio.conf.
 
 CRIO_DROP_IN_REPLACED (refusal): {files} is read after {path} and replaces its settings, but
   {reason}
-Remedy: remove the runtime nvidia and default_runtime from {files}, or delete the file if another
-  tool has left it
+Remedy: remove the runtime nvidia and default_runtime from {files|the later file in
+  /etc/crio/crio.conf.d}, or delete the file if another tool has left it
 
 CRIO_IN_USE (refusal): CRI-O is not removed, because the kubelet runs and needs it
 Remedy: drain the node, and remove the kubelet first
@@ -532,13 +548,13 @@ CONFIG_NOT_EDITABLE (refusal): {path} needs a change, but cannot be edited safel
 Remedy: correct the file at that place, and run again; the role changed no setting
 
 HISTORY_UNREADABLE (refusal): cannot restore the former settings of {path}: {error}
-Remedy: restore this history file from a backup of the node; to keep {path} as it is, delete the
-  history file
+Remedy: restore this history file from a backup of the node; to keep {path|the configuration file}
+  as it is, delete the history file
 
 DOCKER_FLAG_CLASH (refusal): the flag {flag} in {file} conflicts with the key {key} in {path};
   Docker does not start or reload with both
-Remedy: keep one of the two, preferably the key in {path}; to remove the flag, override ExecStart in
-  a drop-in
+Remedy: keep one of the two, preferably the key in {path|/etc/docker/daemon.json}; to remove the
+  flag, override ExecStart in a drop-in
 
 DOCKER_OPTION_TAKEN (refusal): {path} has other values than docker_ce_daemon_options for {keys}, and
   the role did not set them
@@ -565,8 +581,8 @@ DOCKER_OPTIONS_OLD (notice): Docker keeps the options {keys} of docker_ce_daemon
 Remedy: run `systemctl restart docker` when its containers may stop
 
 DOCKER_SETTING_LOST (refusal): {file} has {setting}, which docker-ce does not use
-Remedy: move the setting into daemon.json, which both Dockers read, and remove it from {file}; in
-  ExecStart, write `dockerd` without its folder
+Remedy: move the setting into daemon.json, which both Dockers read, and remove it from {file|its
+  present file}; in ExecStart, write `dockerd` without its folder
 
 SNAP_DOCKER (refusal): Docker comes from snapd ({found}); it has its own NVIDIA container toolkit,
   and occupies the socket of the system's Docker
@@ -597,7 +613,8 @@ Remedy: wait until they end or stop them; or set `live-restore` in daemon.json, 
 
 CRI_DOCKERD_MISSING (refusal): the kubelet is configured for {endpoint}, but cri-dockerd is not
   installed, and no repository has it
-Remedy: set docker_ce_cri_dockerd_checksum to the checksum of {url}, or install cri-dockerd yourself
+Remedy: set docker_ce_cri_dockerd_checksum to the checksum of {url|the package of cri-dockerd}, or
+  install cri-dockerd yourself
 
 CRI_DOCKERD_UNPACKAGED (refusal): the kubelet is configured for {endpoint}, but cri-dockerd is not
   installed, and no release of cri-dockerd has a package for {found}
@@ -619,7 +636,7 @@ ENGINE_NOT_BACK (failure): {engine} did not accept the change in {path}, and run
 Remedy: fix the cause in the configuration or in the drop-ins of its unit, and run again
 
 ENGINE_DOWN (failure): {engine} does not start, even with its former configuration: {error}
-Remedy: read `journalctl -u {engine}` on the node, and fix the cause; until then, no container
+Remedy: read `journalctl -u {engine|UNIT}` on the node, and fix the cause; until then, no container
   starts
 
 CONTAINERD_IMPORT_REPLACES (refusal): containerd {found} ignores the CRI plugin's settings in
@@ -639,13 +656,14 @@ Remedy: move its settings to `version = 3` and plugins."io.containerd.cri.v1.run
 
 DROP_IN_BEFORE_UPGRADE (notice): the drop-in {path} has the format of containerd {found}, with which
   {name} does not start once it contains containerd 2
-Remedy: nothing to do now; before you upgrade {name} to 1.36, move its settings to `version = 3` and
-  plugins."io.containerd.cri.v1.runtime"
+Remedy: nothing to do now; before you upgrade {name|k0s} to 1.36, move its settings to `version = 3`
+  and plugins."io.containerd.cri.v1.runtime"
 
 RUNTIME_NOT_DETECTED (refusal): {name} ({unit}) does not have the settings that are asked for, and
   the role cannot add them: {evidence}
-Remedy: upgrade {name}, or let the template of {path} extend the built-in one as the document below
-  shows; add /usr/bin to the PATH of {unit} if it lacks it
+Remedy: upgrade {name|the distribution}, or let the template of {path|containerd} extend the
+  built-in one as the document below shows; add /usr/bin to the PATH of {unit|its unit} if it lacks
+  it
 
 OPERATOR_TOOLKIT (refusal): the runtime nvidia of {engine} runs {found}, which the GPU Operator
   installs and registers again whenever its pod starts
@@ -669,13 +687,13 @@ Remedy: nothing to do for pods; stop what nobody needs with `systemctl disable -
 
 CDI_UNSUPPORTED (refusal): {engine} {found} cannot read the toolkit's CDI specifications;
   {expected} or newer can
-Remedy: update {engine}; or set `device_plugin_device_list_strategy: envvar` (for nodes of both
-  kinds `envvar,cdi-cri`) and `nvidia_container_runtime_cdi: false`; docs/troubleshooting.md
-  says what that changes for pods
+Remedy: update {engine|containerd or CRI-O}; or set `device_plugin_device_list_strategy: envvar`
+  (for nodes of both kinds `envvar,cdi-cri`) and `nvidia_container_runtime_cdi: false`;
+  docs/troubleshooting.md says what that changes for pods
 
 RUNTIME_UNUSABLE (refusal): {evidence}, although the package manager lists {packages} as installed;
   containers with GPUs do not start, and running ones do not end
-Remedy: reinstall with `{command}`
+Remedy: reinstall with `{command|apt-get install --reinstall nvidia-container-toolkit}`
 
 CDI_FILE_INVALID (notice): container engines skip a CDI specification, because it is not valid:
   {error}
@@ -683,8 +701,8 @@ Remedy: correct or remove the file; its devices are missing until then
 
 CDI_FILE_OUTDATED (notice): in the CDI specification {path}, {evidence}, so containers that get GPUs
   by it do not start, cannot use CUDA, or have other GPUs than they ask for
-Remedy: write the file again with the program that wrote it, such as
-  `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
+Remedy: write the file again with the program that wrote it, such as `nvidia-ctk cdi generate
+  --output={path|FILE}`, or restart the device plugin if it wrote the file
 
 CDI_MIG_EMPTY (notice): {gpus}: MIG mode is on and there is no MIG instance, so the role does not
   generate the CDI specification; NVIDIA's generator fails without an instance
@@ -693,15 +711,17 @@ Remedy: create the MIG instances first, for example with the tool that created t
 
 CDI_DEVICE_TWICE (notice): the CDI specifications {paths} both have {names}, so container engines
   use neither of them
-Remedy: remove {surplus}; `nvidia-ctk cdi list` then shows the devices again
+Remedy: remove {surplus|the file that is surplus}; `nvidia-ctk cdi list` then shows the devices
+  again
 
 CDI_FILE_SHADOWED (notice): the CDI specifications {other} and {path} both have {names}; container
   engines use {path}, but {other} at boot, until {path} is written
-Remedy: remove {other}, unless you keep it on purpose; no driver upgrade writes it again
+Remedy: remove {other|the file in /etc/cdi}, unless you keep it on purpose; no driver upgrade writes
+  it again
 
 CDI_GPU_GONE (notice): the CDI specification {path} names GPUs that the node no longer has: {uuids}
-Remedy: write the file again with the program that wrote it, such as
-  `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
+Remedy: write the file again with the program that wrote it, such as `nvidia-ctk cdi generate
+  --output={path|FILE}`, or restart the device plugin if it wrote the file
 
 GPUS_LOST_BY_RELOAD (notice): these steps let systemd reload its units: {steps}; containers that got
   their GPUs by the hook of the NVIDIA runtime may lose them: {containers}; {evidence}
@@ -715,8 +735,8 @@ Remedy: nothing to do for pods; for other containers, run `systemctl restart doc
 SWARM_RESOURCE_SET (notice): {path} has swarm-resource with {names}, so NVIDIA's runtime gives a
   container with such a variable the GPUs that it names, whatever the container requests, and also
   if the guard of the cluster has set NVIDIA_VISIBLE_DEVICES to void
-Remedy: if no Docker Swarm gives out the GPUs of this node, remove swarm-resource from {path}; it
-  counts for containers that start from then on
+Remedy: if no Docker Swarm gives out the GPUs of this node, remove swarm-resource from
+  {path|/etc/nvidia-container-runtime/config.toml}; it counts for containers that start from then on
 
 TOOLKIT_OF_ADMIN (notice): container toolkit {found} stays: no record says that this collection
   installed it
@@ -742,16 +762,17 @@ Remedy: update the packages yourself; or remove the hold (`apt-mark unhold`, `dn
 
 REGISTRY_UNSUPPORTED (refusal): {engine} does not have what registries_hosts asks for {registry}:
   {reason}
-Remedy: change the item for {registry}; docs/registries.md has what each engine can do
+Remedy: change the item for {registry|the registry}; docs/registries.md has what each engine can do
 
 REGISTRY_CONFLICT (refusal): {path} has mirrors or certificates of {found}; beside the folder of
   hosts.toml files, containerd would not load its CRI plugin
-Remedy: add these to registries_hosts, remove their tables from {path}, and run again
+Remedy: add these to registries_hosts, remove their tables from {path|containerd's configuration},
+  and run again
 
 REGISTRY_PATH_UNSET (refusal): the containerd of {name} reads no folder of hosts.toml files, and
   {name} generates {path}
-Remedy: add a drop-in with `config_path = "{folder}"` in the table registry of the CRI plugin, wait
-  until {name} has applied it, and run again
+Remedy: add a drop-in with `config_path = "{folder|/etc/containerd/certs.d}"` in the table registry
+  of the CRI plugin, wait until {name|the distribution} has applied it, and run again
 
 REGISTRY_PATHS_UNREAD (refusal): {path} has the config_path {found}, of which containerd {version}
   reads nothing: its transfer service takes the list for the name of one folder
@@ -759,13 +780,14 @@ Remedy: remove config_path from it, or set it to one folder and move the others 
   `use_local_image_pull = true` in the images table of the CRI plugin; then restart containerd
 
 REGISTRY_TAKEN (refusal): {path} has other values than registries_hosts: {keys}
-Remedy: remove these keys from {path}, or change registries_hosts to their values
+Remedy: remove these keys from {path|the file}, or change registries_hosts to their values
 
 REGISTRY_FIRST (refusal): {path} names {server}, so containerd asks the registry {registry} itself
   before the mirrors of registries_hosts, or without fallback at all
-Remedy: remove the table `host` of {server} from {path}; if Kubespray writes the file, its variable
-  containerd_registries_mirrors has the registry, by default docker.io: give that variable the
-  mirrors instead, and remove {registry} from registries_hosts
+Remedy: remove the table `host` of {server|the registry} from {path|its hosts.toml}; if Kubespray
+  writes the file, its variable containerd_registries_mirrors has the registry, by default
+  docker.io: give that variable the mirrors instead, and remove {registry|the registry} from
+  registries_hosts
 
 REGISTRY_FILE_READABLE (refusal): {path} has mode {mode}, so users of the node could read the login
   in it
@@ -778,19 +800,19 @@ Remedy: set their content as ca, client_certificate and client_key of the regist
 
 REGISTRY_LOGIN_HELPER (refusal): {path} gives the logins of {registries} to a program, so Docker
   would not read a login there
-Remedy: remove credsStore or the entries of credHelpers from {path}, or remove username and password
-  from registries_hosts and log in with the program
+Remedy: remove credsStore or the entries of credHelpers from {path|/root/.docker/config.json}, or
+  remove username and password from registries_hosts and log in with the program
 
 REGISTRY_LOGINS_HIDDEN (refusal): {path} has logins of {registries}, which CRI-O would no longer
   use: with the global_auth_file that a login of registries_hosts needs, it reads no other file
-Remedy: add these logins to registries_hosts; or set `global_auth_file` of CRI-O to {path} or to a
-  copy of it with mode 0600, restart CRI-O, and run again
+Remedy: add these logins to registries_hosts; or set `global_auth_file` of CRI-O to {path|the file
+  with these logins} or to a copy of it with mode 0600, restart CRI-O, and run again
 
 KUBELET_LOGINS_HIDDEN (refusal): {path} has logins of {registries}, which the kubelet would no
   longer use: it reads one file of logins, and {own}, which a login of registries_hosts needs, comes
   first
-Remedy: add these logins to registries_hosts; or run `install -m 600 {path} {own}` on the node, and
-  run again
+Remedy: add these logins to registries_hosts; or run `install -m 600 {path|FILE}
+  {own|/var/lib/kubelet/config.json}` on the node, and run again
 
 KUBELET_LOGINS_OF_ROOT (notice): {path} has logins of {registries}, which a kubelet with the home of
   root no longer uses: it reads one file of logins, and {own} comes first
@@ -833,7 +855,8 @@ Remedy: allow pulls without a login at the mirror, or allow Basic authentication
 IMAGE_PLATFORM_MISSING (failure): the image {what} does not exist for the architecture of the
   node: {error}
 Remedy: publish the image for this architecture too (`docker buildx build --platform`), copy it for
-  all architectures to a mirror (`skopeo copy --all`), or set {setting} to another image
+  all architectures to a mirror (`skopeo copy --all`), or set {setting|the variable of the image} to
+  another image
 
 IMAGE_DIGEST_DIFFERS (failure): the node gets other content than {what} has by its digest: {error}
 Remedy: delete the image from the mirror, and copy it there again; a proxy on the way that changes
@@ -856,28 +879,29 @@ Remedy: run again: the next run starts with `dpkg --configure -a`
 PACKAGES_UNFINISHED (refusal): dpkg could not finish installing packages, so every further
   installation fails: {packages}
 Remedy: fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname
-  -r)`), then run `dpkg --configure -a`; or remove the packages with `apt-get purge {names}`
+  -r)`), then run `dpkg --configure -a`; or remove the packages with `apt-get purge {names|PACKAGE}`
 
 PACKAGES_NEEDED (refusal): the removal of {needed} would also remove packages that this collection
   did not install: {packages}
-Remedy: if you do not need these packages, run `apt-get remove {names}`, and run again
+Remedy: if you do not need these packages, run `apt-get remove {names|PACKAGE}`, and run again
 
 PACKAGES_HELD (refusal): the installation would change or remove packages that an admin holds:
   {packages}
-Remedy: to permit that, remove the hold (`apt-mark unhold {names}`, `dnf versionlock delete
-  {names}`), and run again
+Remedy: to permit that, remove the hold (`apt-mark unhold {names|PACKAGE}`, `dnf versionlock delete
+  {names|PACKAGE}`), and run again
 
 PACKAGES_UNHELD (notice): an upgrade of the system can replace these packages, because this
   collection neither installed nor holds them: {packages}
-Remedy: nothing to do; to hold their versions, run `{command}`
+Remedy: nothing to do; to hold their versions, run `{command|apt-mark hold PACKAGE}`
 
 PACKAGES_EXCHANGED (notice): these packages stay and are no longer held: {staying}; an admin changed
   packages that this collection installed with them: {packages}
 Remedy: nothing to do; to remove them, remove all of these packages yourself
 
 PACKAGE_RECORD_INVALID (refusal): cannot read which packages this collection installed: {error}
-Remedy: correct {path}; or delete it, and do what RECORD_MISSING says then: the role treats the
-  packages as the admin's, and neither holds nor removes them
+Remedy: correct {path|the file in /var/lib/metal-gpu/packages}; or delete it, and do what
+  RECORD_MISSING says then: the role treats the packages as the admin's, and neither holds nor
+  removes them
 
 RECORD_MISSING (refusal): this collection wrote {files}, but its records in /var/lib/metal-gpu are
   missing, so nothing shows which packages it installed, and what was there before{left}
@@ -892,7 +916,7 @@ Remedy: look at the key with `gpg --show-keys`, confirm its fingerprint with the
   another channel, and set the role's *_repository_fingerprint
 
 REPOSITORY_FILE_FOREIGN (refusal): the role does not overwrite or delete {path}: {error}
-Remedy: move the entries that you need to another file, delete {path}, and run again
+Remedy: move the entries that you need to another file, delete {path|the file}, and run again
 
 REPOSITORY_UNSIGNED (refusal): signature checks are off for the repository {url}: {files}
 Remedy: remove these options from the files; or delete the files, and run again: the role then adds
@@ -904,9 +928,9 @@ Remedy: remove what it does not use; or set `{role}_repository: true`, if this r
 
 REPOSITORY_KEPT (notice): {role}_repository is false, and the package manager still reads the
   repository that this collection added before: {paths}
-Remedy: if other sources of the node have its packages, {way}; or set
-  `{role}_repository: true`, if this role shall use the repository (the default is
-  metal_gpu_repository)
+Remedy: if other sources of the node have its packages, {way|remove the file of the role's
+  repository}; or set `{role}_repository: true`, if this role shall use the repository (the default
+  is metal_gpu_repository)
 
 EPEL_MISSING (refusal): dkms, which builds the driver's module, is not installed, and EPEL, which
   has it, is not enabled
@@ -937,7 +961,8 @@ Remedy: check the address with `curl` on the node, and its proxy and name server
 
 REPOSITORY_TWICE (failure): apt reads no source, because these files give {url} {suite} different
   values of {option}: {files}
-Remedy: keep one of these files, or give all of them the same {option}
+Remedy: keep one of these files, or give all of them the same {option|value of the option, such as
+  Signed-By}
 
 REPOSITORY_REMOVED (notice): the run removed the repository {name}, which it had just added
 Remedy: nothing to do; with an unusable repository, every later run of the package manager would
@@ -955,7 +980,7 @@ Remedy: enable the repository that has it, and run again; for the driver on Red 
 KERNEL_OUTDATED (failure): the repositories have no packages of the driver for the running kernel
   {kernel}: {error}
 Remedy: upgrade the kernel of the node, reboot, and run again; or add a repository that has these
-  packages for kernel {kernel}
+  packages for the kernel {kernel|of the node}
 
 PACKAGE_SOURCES (notice): several sources have {packages}: {sources}; {manager} takes {winner}
 Remedy: nothing to do; to take another source, set its priority (for apt in /etc/apt/preferences.d,
@@ -1004,7 +1029,8 @@ Remedy: set device_plugin_name or device_plugin_namespace to another name
 
 OPERATOR_INSTALLS (notice): the DaemonSet {found} of the GPU Operator selects nodes that this
   collection prepares ({hosts}); both install the same
-Remedy: set `{value}=false` in the values of the GPU Operator; see docs/coexistence.md
+Remedy: set `{value|driver.enabled}=false` in the values of the GPU Operator; see
+  docs/coexistence.md
 
 DEVICE_PLUGIN_TWICE (refusal): the cluster runs NVIDIA's device plugin as {found}; they take GPUs
   from each other
@@ -1015,7 +1041,8 @@ DEVICE_PLUGIN_ADOPTED (notice): NVIDIA's device plugin runs as {found}; the role
 Remedy: nothing to do
 
 DEVICE_PLUGIN_STRATEGY (refusal): device_plugin_device_list_strategy is {strategy}, but {evidence}
-Remedy: {remedy}
+Remedy: {remedy|remove device_plugin_device_list_strategy, so that the role chooses one that the
+  engine supports}
 
 DEVICE_PLUGIN_VARIABLE (refusal): {name} {error}
 Remedy: correct the variable; `ansible-doc -t role metal.gpu.device_plugin` describes it
@@ -1045,8 +1072,8 @@ Remedy: nothing to do
 
 GUARD_NAME_TAKEN (refusal): the cluster has a {kind} {name} that this collection did not create; the
   guard of the device plugin needs the name
-Remedy: rename or delete the policy, `kubectl get {kind} {name} --output yaml`; or set
-  `device_plugin_guard: none`
+Remedy: rename or delete the policy, `kubectl get {kind|validatingadmissionpolicy}
+  {name|metal-gpu-guard} --output yaml`; or set `device_plugin_guard: none`
 
 GUARD_NEW (notice): nvidia is the default runtime of nodes of this run, so admission policies keep
   GPUs from pods that request none, in all namespaces but {namespaces}
@@ -1064,7 +1091,7 @@ Remedy: update Kubernetes, or see "Without admission policies" in docs/isolation
 NODE_LABEL_TAKEN (refusal): the node {node} has the label {found}; device_plugin_node_selector asks
   for {expected}
 Remedy: if the device plugin may run there, remove the label with `kubectl label node {node}
-  {key}-`; otherwise remove the node from the group
+  {key|LABEL}-`; otherwise remove the node from the group
 
 LABEL_OF_ADMIN (failure): the device plugin stays on this node, because this collection did not set
   the label {label}, and other nodes still need the plugin: {others}
@@ -1093,7 +1120,9 @@ Remedy: delete these pods, or their DaemonSet, yourself
 # --- verdict --------------------------------------------------------------------------------------
 
 NVML_UNAVAILABLE (failure): the driver does not answer: {error}
-Remedy: {remedy}
+Remedy: {remedy|run `nvidia-smi` and `dmesg | grep -iE 'nvrm|nvidia'` on the node, and give the line
+  that tells the cause to `metal-gpu explain`; without a driver, run `ansible-playbook
+  metal.gpu.site --tags driver`}
 
 NVML_COUNT_DIFFERS (failure): the PCI bus has {pci} GPUs, but the driver shows {nvml}; missing:
   {addresses}{log}
@@ -1112,13 +1141,16 @@ Remedy: drain the node and reboot it; if the error asks for a reset, `nvidia-smi
   INDEX` can replace the reboot; replace a GPU that fails again
 
 GPU_UNRELIABLE (failure): {gpu} cannot be relied on, by its own report: {evidence}{log}
-Remedy: {remedy}
+Remedy: {remedy|drain the node, and reset the GPU with `nvidia-smi --gpu-reset -i INDEX`, or reboot;
+  if it reports the same again, replace the GPU}
 
 GPU_RESET_DUE (notice): {gpus}: at the next reset, {words}; programs can continue until then
-Remedy: when it suits you, {remedy}
+Remedy: when it suits you, {remedy|drain the node, and reset the GPU with `nvidia-smi --gpu-reset -i
+  INDEX`, or reboot}
 
 GPU_ACTION_DUE (notice): the driver asks for an action that is no repair of {gpus}: {words}
-Remedy: {remedy}
+Remedy: {remedy|read `nvidia-smi -q | grep -A2 'Recovery Action'` on the node, and do what NVIDIA's
+  documentation says about this action}
 
 GPU_THROTTLED (notice): the hardware slows down {gpus} at this moment: {reason}
 Remedy: check the fans, the air flow and the power supplies of the machine; `nvidia-smi -q -d
@@ -1151,7 +1183,8 @@ Remedy: run `nvidia-smi -q -x | tail` on the node; if it hangs or stops there, r
   the node and reboot it; otherwise run `ansible-playbook metal.gpu.verify` again
 
 GPU_ERROR_LOGGED (failure): the driver logged errors after which {gpu} cannot be relied on: {errors}
-Remedy: {remedy}
+Remedy: {remedy|drain the node, and reset the GPU with `nvidia-smi --gpu-reset -i INDEX`, or reboot;
+  if the error comes back, replace the GPU; `metal-gpu explain XID_79` tells more of a number}
 
 NVSWITCH_ERROR_LOGGED (failure): the driver logged fatal errors of the NVSwitch {address}: {errors}
 Remedy: drain the node, and reboot it; if the error returns, check the links of the GPUs with
@@ -1165,25 +1198,26 @@ KERNEL_LOG_UNREADABLE (notice): the kernel log, which could explain this, {exten
 Remedy: run `dmesg` and `journalctl --dmesg --boot` as root on the node
 
 CUDA_UNAVAILABLE (failure): programs cannot use CUDA: {evidence}
-Remedy: as root, run {commands} on the node, or `/sbin/ub-device-create` with Ubuntu's own driver,
-  which creates the device files, then `systemctl restart nvidia-cdi-refresh.service`; if a file of
-  a GPU is still missing, run `nvidia-smi` as root, and then reboot the node
+Remedy: as root, run {commands|`nvidia-modprobe -u -c=0`} on the node, or `/sbin/ub-device-create`
+  with Ubuntu's own driver, which creates the device files, then `systemctl restart
+  nvidia-cdi-refresh.service`; if a file of a GPU is still missing, run `nvidia-smi` as root, and
+  then reboot the node
 
 DEVICE_FILE_BLOCKED (stop): {evidence}, and not the device file of the driver, so programs cannot
   use the GPUs
-Remedy: stop the container or the program that uses this path, remove it with {commands}, and run
-  again
+Remedy: stop the container or the program that uses this path, remove it with {commands|`rmdir` or
+  `rm`}, and run again
 
 DEVICE_FILE_OUTDATED (failure): {evidence}, so programs that open the file fail
-Remedy: as root, run {commands} on the node, or with Ubuntu's own driver, remove the file and run
-  `/sbin/ub-device-create`; then run `systemctl restart nvidia-cdi-refresh.service`, and restart the
-  containers that use the file
+Remedy: as root, run {commands|`rm /dev/nvidia-uvm*` and `nvidia-modprobe -u -c=0`} on the node, or
+  with Ubuntu's own driver, remove the file and run `/sbin/ub-device-create`; then run `systemctl
+  restart nvidia-cdi-refresh.service`, and restart the containers that use the file
 
 FABRIC_MANAGER_MISSING (failure): {switches} connect the GPUs, but Fabric Manager is not
   installed, so CUDA programs fail with error 802
 Remedy: run `ansible-playbook metal.gpu.site --tags driver --limit {host}`; for a driver that the
-  role does not install, install Fabric Manager {version} from the same source, and run `systemctl
-  enable --now nvidia-fabricmanager`
+  role does not install, install Fabric Manager {version|in the version of the driver} from the same
+  source, and run `systemctl enable --now nvidia-fabricmanager`
 
 FABRIC_MANAGER_STOPPED (failure): nvidia-fabricmanager.service does not run ({state}), but
   {switches} connect the GPUs, so CUDA programs fail with error 802, at the latest after the next
@@ -1200,8 +1234,8 @@ Remedy: read `journalctl -u nvidia-fabricmanager` and /var/log/nvlsm.log on the 
 
 FABRIC_MANAGER_VERSION (failure): Fabric Manager {found} does not work with driver {version}: it
   needs exactly the version of the driver{log}
-Remedy: drain the node, install Fabric Manager {version}, hold it with the driver, and run
-  `systemctl restart nvidia-fabricmanager`
+Remedy: drain the node, install Fabric Manager {version|in the version of the driver}, hold it with
+  the driver, and run `systemctl restart nvidia-fabricmanager`
 
 FABRIC_NOT_READY (failure): the fabric of the GPUs is not ready, so CUDA programs fail with error
   802: {states}{log}
@@ -1260,7 +1294,7 @@ Remedy: nothing to do if the card was replaced or moved; otherwise compare the s
 GPU_GONE (failure): the GPU {uuid} at {address}, which was there at {date}, is no longer on the PCI
   bus
 Remedy: check its seating and its power; if the card was removed on purpose, set `gpu_count:
-  {found}` for this host: the next run then forgets the card
+  {found|NUMBER}` for this host: the next run then forgets the card
 
 GPU_REMOVED (notice): the GPU {uuid} at {address}, which was there at {date}, is no longer on the
   PCI bus, which has the {found} GPUs of gpu_count
@@ -1284,13 +1318,13 @@ Remedy: deploy it with `ansible-playbook metal.gpu.site --tags device_plugin`
 
 DEVICE_PLUGIN_NOT_SELECTED (failure): {counted}; the device plugin {daemonset} runs on nodes with
   the label {labels}, but this node {found}
-Remedy: set the label with `kubectl label --overwrite node {node} {labels}`, or change the node
-  selector of the DaemonSet
+Remedy: set the label with `kubectl label --overwrite node {node} {labels|LABEL=VALUE}`, or change
+  the node selector of the DaemonSet
 
 DEVICE_PLUGIN_AFFINITY (failure): {counted}; the node affinity of the device plugin {daemonset}
   excludes this node: it requires {affinity}
-Remedy: set a matching label on the node {node}, or change the affinity with `kubectl --namespace
-  {namespace} edit daemonset {name}`
+Remedy: set a matching label on the node {node|itself}, or change the affinity with `kubectl
+  --namespace {namespace} edit daemonset {name}`
 
 DEVICE_PLUGIN_IMAGE_UNAVAILABLE (failure): {counted}; the node cannot pull the image of the device
   plugin {pod}: {error}
@@ -1322,11 +1356,12 @@ SMOKE_FAILED (failure): a smoke pod with {asked} GPUs failed: {error}
 Remedy: run `nvidia-smi` on the node, and `kubectl describe pod` for a pod with GPUs on it
 
 SMOKE_IMAGE_UNAVAILABLE (failure): the node cannot pull the image of the smoke pod: {error}
-Remedy: set {setting} to an image that this node can pull; if the registry needs credentials, set
-  verify_smoke_image_pull_secrets
+Remedy: set {setting|verify_compute_image or verify_smoke_image} to an image that this node can
+  pull; if the registry needs credentials, set verify_smoke_image_pull_secrets
 
 COMPUTE_FAILED (failure): no CUDA program computes on {gpus}: {error}{number}; likely cause: {cause}
-Remedy: {remedy}
+Remedy: {remedy|give the last words of the program to `metal-gpu explain`, such as `metal-gpu
+  explain 'CUDA error 802'`; look for Xids with `dmesg | grep -i xid` on the node}
 
 COMPUTE_WRONG (failure): a CUDA program gets wrong results on {gpus}: {error}
 Remedy: do not use the GPU: drain the node, or stop the containers on a Docker host; run NVIDIA's
@@ -1342,8 +1377,8 @@ COMPUTE_IMAGE_UNKNOWN (failure): no known image of a CUDA program fits the drive
 Remedy: set verify_compute_image to an image with vectorAdd that fits, or `verify_level: list`
 
 COMPUTE_PROGRAM_MISSING (failure): the image {image} has no shell, or no vectorAdd to compute with
-Remedy: set verify_compute_image to an image with vectorAdd in /cuda-samples, such as {default}, or
-  `verify_level: list`
+Remedy: set verify_compute_image to an image with vectorAdd in /cuda-samples, such as
+  {default|NVIDIA's sample image}, or `verify_level: list`
 
 EXCHANGE_FAILED (failure): the GPUs of the node do not exchange data: {error}
 Remedy: compare `nvidia-smi topo -p2p rw` and `nvidia-smi nvlink --status` on the node with a node
@@ -1365,15 +1400,17 @@ Remedy: check that the device plugin runs on the node, and that `kubectl describ
   GPUs under Allocatable
 
 POD_REJECTED (failure): {by} rejects {what}: {error}
-Remedy: exempt the namespace {namespace} from it, or set {place} to a namespace that it does not
-  cover
+Remedy: exempt the namespace {namespace|of the pod} from it, or set {place|the variable of the
+  namespace} to a namespace that it does not cover
 
 POD_OVER_QUOTA (failure): {by} in the namespace {namespace} rejects {what}: {error}
 Remedy: change it (`kubectl --namespace {namespace} describe resourcequota,limitrange` shows it), or
-  set {place} to another namespace; if it demands cpu or memory, {amounts}
+  set {place|the variable of the namespace} to another namespace; if it demands cpu or memory,
+  {amounts|set verify_smoke_resources}
 
 NAMESPACE_MISSING (failure): the namespace {namespace} for {what} does not exist
-Remedy: create it with `kubectl create namespace {namespace}`, or set {place} to another namespace
+Remedy: create it with `kubectl create namespace {namespace}`, or set {place|the variable of the
+  namespace} to another namespace
 
 PRIORITY_CLASS_UNFIT (failure): {what} was not created, because the scheduler could delete other
   pods for it: {error}
@@ -1415,7 +1452,8 @@ KUBELET_SILENT (failure): {what} does not start, because the kubelet of {node} d
 Remedy: run `systemctl status kubelet` and `journalctl -u kubelet` on the node
 
 NODE_TAINTED (failure): {what} does not run, because it does not tolerate the node's taint {taint}
-Remedy: remove the taint with `{command}`, or add a toleration to {setting}
+Remedy: remove the taint with `{command|kubectl taint node NODE KEY-}`, or add a toleration to
+  {setting|the pod}
 
 NODE_PRESSURE (failure): {what} does not run, because the node is under {kind} pressure: {error}
 Remedy: read the conditions in `kubectl describe node {node}`, and free disk space, memory or
@@ -1443,10 +1481,13 @@ Remedy: run `ansible-playbook metal.gpu.verify` again; to run no smoke pods, set
   false`
 
 GPU_LEAKED (failure): containers that request no GPU see GPUs of this node: {evidence}
-Remedy: {remedy}; `ansible-playbook metal.gpu.leak_test` shows whether it helps
+Remedy: {remedy|set `device_plugin_guard: enforce`, or with containerd and CRI-O
+  `nvidia_container_runtime_default: false` (docs/isolation.md)}; `ansible-playbook
+  metal.gpu.leak_test` shows whether it helps
 
 LEAK_UNPROVEN (failure): the leak test could not try everything on this node: {evidence}
-Remedy: {remedy}; then run `ansible-playbook metal.gpu.leak_test` again
+Remedy: {remedy|remove what keeps the pod of the test from starting}; then run `ansible-playbook
+  metal.gpu.leak_test` again
 
 IMAGE_UNPULLABLE (failure): Docker cannot pull the image {image}: {error}
 Remedy: run `docker pull {image}` on the host as root; correct verify_docker_image, the name
@@ -1454,7 +1495,7 @@ Remedy: run `docker pull {image}` on the host as root; correct verify_docker_ima
 
 IMAGE_DIFFERS (failure): this host has another image {image} than {other}: {found}, expected
   {expected}
-Remedy: set verify_docker_image to the image by its digest, such as {expected}
+Remedy: set verify_docker_image to the image by its digest, such as {expected|`IMAGE@sha256:DIGEST`}
 
 IMAGE_NOT_PULLED (notice): Docker cannot pull the image {image}, so this host uses the one that it
   has, which can be older ({digest}): {error}
@@ -1463,16 +1504,16 @@ Remedy: run `docker pull {image}` on the host as root; if the image was loaded f
 
 IMAGE_NEEDS_DRIVER (failure): the image {image} needs {need}; this host has driver {driver}, which
   supports CUDA {cuda}
-Remedy: install a newer driver (docs/driver.md), or use {instead}; if only NVIDIA's runtime compares
-  the minor version, CDI runs the image (docs/docker-hosts.md)
+Remedy: install a newer driver (docs/driver.md), or use {instead|an image for an older CUDA}; if
+  only NVIDIA's runtime compares the minor version, CDI runs the image (docs/docker-hosts.md)
 
 IMAGE_CUDA_NEWER (notice): the image {image} is for CUDA {expected}, and driver {driver} supports
   CUDA {cuda}; machine code of the image runs, but no PTX{ptx}, and no function that is newer than
   the driver; if the image has cuda-compat, it runs only on GPUs that cuda-compat supports
 Remedy: if a program fails with `unsupported toolchain` or `not supported in the installed CUDA
-  driver`, install a driver for CUDA {expected} (docs/driver.md); if it fails with `forward
-  compatibility was attempted` or `unsupported display driver`, do the same, or use an image without
-  cuda-compat; else nothing is to do
+  driver`, install a driver for CUDA {expected|in the image's version} (docs/driver.md); if it fails
+  with `forward compatibility was attempted` or `unsupported display driver`, do the same, or use an
+  image without cuda-compat; else nothing is to do
 
 IMAGE_NEEDS_GPU (failure): the image {image} does not run on the GPUs of this host: {need}
 Remedy: build the programs of the image for these GPUs too, or leave this host out; if the image has
@@ -1512,14 +1553,14 @@ Remedy: export it with write access; if nothing writes to it, set `read_only: tr
   nfs_mounts_mounts; if the server makes root nobody, set `squashed: true`
 
 NFS_UNPROVEN (notice): nothing shows yet whether {server} exports {export} to this host: {evidence}
-Remedy: nothing to do; the first access to {path} shows it
+Remedy: nothing to do; the first access to {path|the mount} shows it
 
 NFS_MOUNT_TAKEN (refusal): the role nfs_mounts cannot mount an export at {path}: {evidence}
 Remedy: remove what is there, or set another path in nfs_mounts_mounts
 
 NFS_MOUNT_DIFFERS (refusal): {path} is mounted from {found}, expected {expected}
 Remedy: stop the containers that use it, run `umount {path}`, and run the playbook again; if the
-  server itself refers to {found}, name that in nfs_mounts_mounts
+  server itself refers to {found|another one}, name that in nfs_mounts_mounts
 
 NFS_MOUNT_USED (refusal): the NFS mount at {path} is to be removed, but its export would stay
   mounted in containers, out of sight of the host: {users}
@@ -1560,13 +1601,20 @@ _ENTRY = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
-CATALOGUE = {
-    entry["code"]: Meaning(
-        entry["severity"],
-        *(" ".join(entry[text].split()) for text in ("message", "remedy")),
+_FIELD = re.compile(r"(?<!\{)\{(?P<name>\w+)(?:\|(?P<words>[^{}]*))?\}(?!\})")
+
+
+def _meaning(entry: re.Match[str]) -> Meaning:
+    message, remedy = (" ".join(entry[text].split()) for text in ("message", "remedy"))
+    template = _FIELD.sub(lambda field: f"{{{field['name']}}}", remedy)
+    words = {field["name"]: field["words"] for field in _FIELD.finditer(remedy)}
+    general = template.format(
+        **{name: name.upper() if said is None else said for name, said in words.items()}
     )
-    for entry in _ENTRY.finditer(_TEXTS)
-}
+    return Meaning(entry["severity"], message, template, " ".join(general.split()))
+
+
+CATALOGUE = {entry["code"]: _meaning(entry) for entry in _ENTRY.finditer(_TEXTS)}
 
 
 def finding(code: str, host: str, **evidence: object) -> dict[str, str]:

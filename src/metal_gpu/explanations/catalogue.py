@@ -29,4 +29,4 @@ def explainer() -> Explainer:
             f"{PLACE} cannot be read: {error.strerror}. Install metal-gpu again; the page is part "
             "of the collection metal.gpu"
         ) from error
-    return Explainer(parse(text, findings.DOCUMENT))
+    return Explainer(parse(text, str(PLACE)))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import unescape
-from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE, DOCUMENT
+from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
 from metal_gpu.explanations import readers
 from metal_gpu.explanations.index import Document, Row, Section, is_telling, pattern, plain
 
@@ -24,6 +24,7 @@ READ, TEXT, SHORT_TEXT, WORDS = "read", "text", "short text", "words"
 _LONGEST = 10_000  # characters of a line
 _CODE = re.compile(r"\b[A-Z][A-Z0-9_]{4,}\b")
 _WORD = re.compile(r"[a-z0-9][a-z0-9./_-]*[a-z0-9]|[a-z0-9]")
+_DOCUMENT = re.compile(r"(?<![\w/])docs/(?=[\w-]+\.(?:md|yml))")
 _EMPTY = frozenset(
     """a an the and or of in on at to for from with is are was be has have it its this that there
     not as by i my me get gets we you what why when where how does do any after""".split()  # noqa: SIM905
@@ -95,7 +96,7 @@ class Explainer:
         """Return the finding with this code; None if there is none."""
         if code not in CATALOGUE:
             return None
-        section = Section(code, code, f"{DOCUMENT}#{code.lower()}", "")
+        section = Section(code, code, f"{self._document.path}#{code.lower()}", "")
         return self._of_section(section, code, READ)
 
     def _coded(self, line: str) -> Iterator[Candidate]:
@@ -140,37 +141,28 @@ class Explainer:
                     found = self._of_section(section, matched, WORDS)
                     yield found._replace(condition=_condition(row, section, asked))
 
+    def _placed(self, text: str) -> str:
+        """Return a text with the places of the documents that are installed."""
+        return _DOCUMENT.sub(f"{self._document.path.rpartition('/')[0]}/", text)
+
     def _of_section(self, section: Section, matched: str, certainty: str) -> Candidate:
         code = section.code
         return Candidate(
             code,
             section.title,
             CATALOGUE[code].severity if code else "",
-            self._document.causes.get(code or "", ""),
+            self._placed(self._document.causes.get(code or "", "")),
             section.condition,
-            general_remedy(code) if code else f"read {section.reference}",
+            self._placed(CATALOGUE[code].general) if code else f"read {section.reference}",
             section.reference,
             matched,
             certainty,
         )
 
 
-def general_remedy(code: str) -> str:
-    """Return the remedy of a finding. What only a node can fill in is a word in capitals."""
-    template = CATALOGUE[code].remedy
-    if "{remedy}" in template:
-        template = template.replace("{remedy}", f"read {DOCUMENT}#{code.lower()}")
-    return template.format_map(_Capitals())
-
-
 def near_codes(word: str) -> list[str]:
     """Return the codes that look like a word."""
     return difflib.get_close_matches(word.upper().replace("-", "_"), CATALOGUE, n=3)
-
-
-class _Capitals(dict[str, str]):
-    def __missing__(self, name: str) -> str:
-        return name.upper()
 
 
 def _condition(row: Row, section: Section, asked: frozenset[str]) -> str:

@@ -23,6 +23,8 @@ _SEVERITY = re.compile(r"^\*[^*]+\*\s*")
 # A part of a row that starts with texts of other programs; what follows is where they stand.
 _TEXTS = re.compile(r"^(?:(?:an?|the|with) )?(?P<texts>`[^`]+`(?:(?: or| and) `[^`]+`)*)")
 _BETWEEN = re.compile(r", (?=(?:[^`]*`[^`]*`)*[^`]*$)")  # a comma that is in no text
+_SENTENCE = re.compile(r"(?<=[.!?]) ")
+_OF_MESSAGE = re.compile(r"\b(?:[Tt]he|this) (?:message|notice)\b|^How to change it\.$")
 _GAP = "…"
 _SHORT, _LONG = 12, 16  # characters of a text
 
@@ -48,12 +50,13 @@ class Row(NamedTuple):
 class Document(NamedTuple):
     """What the page has for a program."""
 
+    path: str
     rows: tuple[Row, ...]
-    causes: dict[str, str]  # the first paragraph of a section, by code
+    causes: dict[str, str]  # by code
 
 
 def parse(text: str, path: str) -> Document:
-    """Parse the page. `path` is its place in the project."""
+    """Parse the page. `path` is where it is."""
     rows: list[Row] = []
     causes: dict[str, str] = {}
     chapter = title = ""
@@ -65,13 +68,14 @@ def parse(text: str, path: str) -> Document:
         if chapter == _INDEX and title:
             rows += _rows(title, body, path)
         elif re.fullmatch(r"[A-Z][A-Z0-9_]+", title):
-            causes[title] = _first_paragraph(body)
-    return Document(tuple(rows), causes)
+            causes[title] = _cause(body)
+    return Document(path, tuple(rows), causes)
 
 
 def plain(text: str) -> str:
     """Return text without links, so that a terminal can show it."""
-    return _LINK.sub(lambda link: link["title"], text).replace("`", "").replace("\\|", "|")
+    text = _LINK.sub(lambda link: link["title"], text).replace("`` ", "").replace(" ``", "")
+    return text.replace("`", "").replace("\\|", "|")
 
 
 def pattern(text: str) -> re.Pattern[str]:
@@ -136,6 +140,24 @@ def _sections(cell: str, path: str) -> Iterator[Section]:
         yield Section(code, link["title"], reference, plain(condition))
 
 
-def _first_paragraph(body: str) -> str:
-    paragraph = body.strip().partition("\n\n")[0]
-    return " ".join(plain(_SEVERITY.sub("", paragraph)).split())
+def _cause(body: str) -> str:
+    """Return the first paragraph of a section, as it is true without the message of a finding.
+
+    What a list has after a colon belongs to it. A sentence that ends with any other colon does not.
+    """
+    paragraph, _blank, rest = body.strip().partition("\n\n")
+    sentences = _SENTENCE.split(" ".join(plain(_SEVERITY.sub("", paragraph)).split()))
+    kept = [one for one in sentences if not _OF_MESSAGE.search(one)]
+    if kept and kept[-1].endswith(":"):
+        block = rest.partition("\n\n")[0]
+        items = [_SENTENCE.split(one)[0].rstrip(".,") for one in _items(block)]
+        if items:
+            kept[-1] = f"{kept[-1]} {'; '.join(items)}."
+        else:
+            kept = kept[:-1] or [f"{kept[-1][:-1]}."]
+    return " ".join(kept)
+
+
+def _items(block: str) -> list[str]:
+    """Return the items of a list."""
+    return [" ".join(plain(one).split()) for one in re.split(r"^[-*] ", block, flags=re.M)[1:]]

@@ -108,11 +108,13 @@ def _of_event(event: Event) -> Reading:
     found, weight = meaning(event), tier(event)
     title = "GPU off the bus" if event["source"] == LOST else f"Xid {event['number']}"
     action = f"; NVIDIA's action: {found.action}" if found.action else ""
-    cause = f"{title} is {found.meaning}{action}"
+    is_known = event["number"] is None or event["number"] in xids.XIDS
+    cause = f"{title} is {found.meaning}{action}" if is_known else f"{title} has no known meaning"
     if weight in (xids.HARDWARE, xids.RESET):
         return Reading("GPU_ERROR_LOGGED", title, cause, remedy_of_line(event))
     if weight == xids.UNKNOWN:
-        return Reading("XID_UNKNOWN", title, f"{cause}; what it means for the GPU is not known", "")
+        unknown = f"{cause}; what it means for the GPU is not known" if is_known else cause
+        return Reading("XID_UNKNOWN", title, unknown, "")
     return Reading(None, title, cause, _LEFT_ALONE[weight])
 
 

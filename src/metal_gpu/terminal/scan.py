@@ -164,7 +164,8 @@ def _show(found: Found, *, quiet: bool, asked: int) -> None:
         gpus = sum(len(one["gpus"]) for one in seen)
         refused = sum(map(_refuses_login, found.machines))
         more = f"; {refused} machine{'s' * (refused != 1)} refused the login" if refused else ""
-        words = f"{asked} addresses asked, {len(seen)} machines observed, {gpus} GPUs{more}"
+        words = f"{asked} address{'es' * (asked != 1)} asked, {len(seen)} machine"
+        words += f"{'s' * (len(seen) != 1)} observed, {gpus} GPU{'s' * (gpus != 1)}{more}"
         output.print_line(words)
     for machine in found.machines:
         if machine["problem"]:

@@ -21,6 +21,7 @@ from metal_gpu.terminal import exit_codes
 RECORDED = Path(__file__).parents[2] / "recorded"
 DOCUMENT = index.parse(catalogue.PLACE.read_text(encoding="utf-8"), "docs/troubleshooting.md")
 EXPLAINER = explain.Explainer(DOCUMENT)
+INSTALLED = catalogue.explainer()
 TEXTS = [
     pytest.param(row, text, id=re.sub(r"\W+", "-", text))
     for row in DOCUMENT.rows
@@ -124,15 +125,55 @@ def test_xids_are_known(number, form):
     assert found.remedy
 
 
+# Names of machines that a person fills in, and words that are no placeholders.
+IN_COMMANDS = frozenset(
+    """FILE FLAVOUR HOST IMAGE INDEX INVENTORY KEY LABEL MODULE NAME NAMESPACE NODE NUMBER PACKAGE
+    PROGRAM PYTHON ROLE SERVER UNIT USER VALUE VERSION""".split()  # noqa: SIM905
+)
+ANYWHERE = frozenset(
+    """AER API BIOS CRI-O CDI CUDA CPU CRI DEFAULT DIGEST DKMS DNS DOCKER_HOST DOCA-OFED DRA ECC
+    EPEL FLAVOUR GPG GPU GPUDirect HOME ID JSON MIG MPS NCCL NFS NVIDIA NVML OCI OFED PATH PCI PCIe
+    PERFORMANCE POWER RDMA RHEL TCP TEMPERATURE TLS TOML TTY URL UUID UUIDs X YAML""".split()  # noqa: SIM905
+)
+VERB = re.compile(
+    r"\b(is|are|has|have|had|was|were|runs?|fails?|do|does|did|shows?|works?|lists?|names?|prints?"
+    r"|needs?|uses?|stays?|belongs|got|asks?|offer|reported|switched|removed|builds|pulls|hangs|says?"
+    r"|happens|lacks|holds?|allocate|gets|answers|installed|wrote|made|end|takes?|loads|sees?|comes"
+    r"|begins|ran|differ|failed|repeats|ends|starts?|stops|counts|came)\b"
+)
+
+
+def assert_is_english(candidate):
+    """Nothing of a template, of a page or of a message that the reader does not have."""
+    cause, remedy = candidate.cause, candidate.remedy
+    assert cause.endswith((".", ")", "`")) or candidate.certainty == explain.READ
+    assert not re.search(r"\{\w*\}|: ?$|\b(the|this) (message|notice)\b", cause, re.IGNORECASE)
+    assert "{" not in remedy.replace("{{ ", "").replace(": {", "")
+    assert remedy[0] not in " ;,"
+    assert not re.search(
+        r"  | [,;.](?:\s|$)|;;|^read \S+\.md#\S+$|(?<![\w/-])docs/", f"{cause} {remedy}"
+    )
+    for place, part in enumerate(remedy.split("`")):
+        found = re.findall(r"(?<![$\w/.-])[A-Z][A-Z_-]{2,}\b", part)
+        known = IN_COMMANDS | ANYWHERE if place % 2 else ANYWHERE
+        assert {*found} <= known | {*CATALOGUE}, part
+    assert not candidate.condition or VERB.search(candidate.condition), candidate.condition
+    assert Path(candidate.reference.partition("#")[0]).is_file()
+
+
 @pytest.mark.parametrize("code", [*CATALOGUE])
 def test_a_finding_is_known_by_its_code(code):
-    found = EXPLAINER.of_code(code)
+    found = INSTALLED.of_code(code)
     assert (found.code, found.severity) == (code, CATALOGUE[code].severity)
-    assert found.cause
-    assert "{" not in found.remedy.replace("{{ ", "").replace(": {", "")
-    assert found.remedy[0] not in " ;,"
+    assert_is_english(found)
     line = f"{code} gpu-2: the message of the finding"
     assert EXPLAINER.explain(line)[0].code == code
+
+
+@pytest.mark.parametrize("row", DOCUMENT.rows, ids=lambda row: re.sub(r"\W+", "-", row.symptom))
+def test_conditions_are_sentences(row):
+    conditions = [one.condition for one in row.sections if one.condition]
+    assert [one for one in conditions if not VERB.search(one)] == []
 
 
 @pytest.mark.parametrize(
@@ -209,7 +250,7 @@ def test_the_most_probable_cause_is_first(line, code, certainty):
             'the line has "In Progress" or "Not Started", and Fabric Manager runs',
             id="a text, and where it stands",
         ),
-        pytest.param("nvidia-smi hangs", "without any output", id="a symptom"),
+        pytest.param("nvidia-smi hangs", "it prints nothing", id="a symptom"),
         pytest.param(
             "root gets no answer from docker",
             "the system's Docker runs",
@@ -340,7 +381,8 @@ def test_the_command_explains_a_line():
     assert found.returncode == 0, found.stderr
     assert found.stdout.startswith("REBOOT_NEEDED (stop), if the node has not rebooted")
     assert "remedy: set `nvidia_driver_reboot_ok: true`" in found.stdout
-    assert "docs/troubleshooting.md#reboot_needed" in found.stdout
+    place = re.sub(r"\s", "", found.stdout).partition("see:")[2].partition("#reboot_needed")[0]
+    assert Path(place).is_file()
 
 
 def test_the_command_prints_json():

@@ -67,12 +67,12 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert row.split()[:4] == ["gpu-1", "2", "Tesla", "P100-PCIE-16GB"]
     assert "Debian GNU/Linux 12 (bookworm)" in row
     assert addresses == "gpu-1: Tesla P100-PCIE-16GB: 0000:03:00.0, 0000:04:00.0"
-    assert end == "254 addresses asked, 1 machines observed, 2 GPUs"
+    assert end == "254 addresses asked, 1 machine observed, 2 GPUs"
     assert shown.err.splitlines() == ["gpu-2: no answer", "one machine", "x collides"]
     refusing: Any = {**_machine(), **_refusing("10.0.0.1")}
     command._show(Found([_machine(), refusing], [], []), quiet=False, asked=254)
     end = capsys.readouterr().out.splitlines()[-1]
-    assert end == "254 addresses asked, 1 machines observed, 2 GPUs; 1 machine refused the login"
+    assert end == "254 addresses asked, 1 machine observed, 2 GPUs; 1 machine refused the login"
     command._show(Found([_machine()], ["one machine"], []), quiet=True, asked=254)
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "")
