@@ -135,7 +135,7 @@ def test_a_machine_of_a_network_may_refuse_the_login(
     done = scan(*words, "127.0.0.1/32")
     assert done.returncode == exit_codes.OK, done.stderr
     assert "does not let admin log in" in done.stderr
-    assert "1 machines observed, 0 GPUs; 1 machine refused the login" in done.stdout
+    assert "1 machine observed, 0 GPUs; 1 machine refused the login" in done.stdout
     assert scan(*words, "127.0.0.1/32", "--strict").returncode == exit_codes.NOT_ASKED
     assert scan(*words, "127.0.0.1").returncode == exit_codes.NOT_ASKED
 
