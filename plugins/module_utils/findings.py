@@ -906,7 +906,8 @@ Remedy: correct {path|the file in /var/lib/metal-gpu/packages}; or delete it, an
 RECORD_MISSING (refusal): this collection wrote {files}, but its records in /var/lib/metal-gpu are
   missing, so nothing shows which packages it installed, and what was there before{left}
 Remedy: restore /var/lib/metal-gpu from a backup of the node; or take over what is there: run
-  `{command}` on the node, and run again: the roles then treat the packages as the admin's
+  `{command|rm -f FILE}` on the node, and run again: the roles then treat the packages as the
+  admin's
 
 URL_INVALID (refusal): the URL of {what} cannot be used: {error}
 Remedy: correct the variable with this URL, and run again
