@@ -8,21 +8,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_drain
-short_description: Evict pods with GPUs from nodes
+short_description: Evict pods from GPU nodes
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Cordons nodes and evicts the pods with GPUs there, on all nodes at once. Pods without GPUs stay.
-    M(kubernetes.core.k8s_drain) cannot do that, because it selects pods only by labels.
+  - Cordons nodes and evicts pods there, on all nodes at once. By default these are the pods with
+    GPUs, and pods without GPUs stay. Before a reboot, it is the other way round.
   - A pod with a claim of dynamic resource allocation (C(spec.resourceClaims)) counts as a pod with
     GPUs on nodes where NVIDIA's driver for such claims runs. The pod does not say what its claims
     are for.
   - Uses the eviction API. If a PodDisruptionBudget forbids an eviction, the module retries until
-    the time is up.
-  - Does not evict pods of DaemonSets, pods without a controller, and static pods. They would come
-    back or be lost. If there is such a pod, the module names it, evicts nothing and fails. If one
-    arrives later, the module stops evicting and fails.
+    the time is up. Pods that still run when the time is up fail the module.
+  - Does not evict pods that would come back or be lost. If there is such a pod, the module names
+    it, evicts nothing and fails. If one arrives later, the module stops evicting and fails.
 extends_documentation_fragment:
   - metal.gpu.attributes
   - metal.gpu.attributes.actiongroup_gpu
@@ -30,7 +29,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    description: Returns the pods with GPUs. Changes nothing, and does not fail because of them.
+    description: Returns the pods. Changes nothing, and does not fail because of them.
   diff_mode:
     support: none
     description: RV(nodes) has the pods.
@@ -47,19 +46,53 @@ options:
     required: true
   state:
     description:
-      - V(drained) cordons the nodes and evicts the pods with GPUs. If that fails, the module
-        uncordons the nodes that it cordoned. If uncordoning fails too, the message has both errors,
-        the nodes that stay cordoned, and the command to uncordon them.
-      - V(released) uncordons the nodes that V(drained) cordoned, and no others. It first waits
-        until they have no allocatable GPUs, because otherwise the pods would come back. It does not
-        wait for nodes that are not ready, because they get no pods.
+      - V(drained) cordons the nodes and evicts the pods. If that fails, the module uncordons the
+        nodes that it cordoned. If uncordoning fails too, the message has both errors, the nodes
+        that stay cordoned, and the command to uncordon them.
+      - V(released) uncordons the nodes that V(drained) cordoned, in this run or in an earlier one,
+        and no others. It first waits for O(gpus). An API server that starts at the moment, as that
+        of a node which has just booted, has O(wait_timeout) to answer.
       - V(drained) marks the nodes that it cordons with the annotation C(metal.gpu/cordoned). A node
-        that an admin cordons, before or after, stays cordoned.
+        that an admin cordons, before or after, stays cordoned. C(kubectl cordon) changes nothing on
+        a node that is cordoned, so such a cordon is not known.
     type: str
     choices: [drained, released]
     default: drained
+  pods:
+    description:
+      - V(gpus) evicts the pods with GPUs. Pods of DaemonSets, pods without a controller, and static
+        pods fail the module.
+      - V(others) evicts all pods but those of DaemonSets and static pods. Pods with GPUs fail the
+        module, and so do pods that lose something, unless O(may_lose) allows it.
+    type: str
+    choices: [gpus, others]
+    default: gpus
+  may_lose:
+    description:
+      - What O(pods=others) may delete for good. V(bare_pods) are pods without a controller that
+        recreates them, and V(scratch_data) is what pods have in an C(emptyDir).
+    type: list
+    elements: str
+    choices: [bare_pods, scratch_data]
+    default: []
+  gpus:
+    description:
+      - For which allocatable GPUs O(state=released) waits. V(gone) waits until a node has none,
+        because otherwise the pods would come back. It does not wait for nodes that are not ready,
+        because they get no pods.
+      - V(back) waits until a node is ready, and has as many as when it was cordoned. V(any) does
+        not wait.
+    type: str
+    choices: [gone, back, any]
+    default: gone
+  boot_id:
+    description:
+      - Boot of the node from which O(gpus=back) counts what the kubelet has reported. If empty,
+        any.
+    type: str
+    default: ""
   wait_timeout:
-    description: Number of seconds to wait until the pods, or the allocatable GPUs, are gone.
+    description: Number of seconds to wait until the pods are gone, or for O(gpus).
     type: int
     default: 300
   report_only:
@@ -71,9 +104,7 @@ options:
 notes:
   - Needs the permissions to list, watch and patch nodes, to list and watch pods in all namespaces,
     and to create C(pods/eviction).
-  - The eviction of a pod deletes its scratch data (C(emptyDir)).
-seealso:
-  - module: kubernetes.core.k8s_drain
+  - The eviction of a pod with GPUs deletes its scratch data (C(emptyDir)).
 """
 
 EXAMPLES = r"""
@@ -113,7 +144,7 @@ nodes:
       description: Whether O(state=drained) cordoned it, and it is cordoned when the module ends.
       type: bool
     pods:
-      description: The pods with GPUs on the node when the module started.
+      description: The pods on the node when the module started, as far as O(pods) is about them.
       type: list
       elements: dict
       contains:
@@ -148,6 +179,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.metal.gpu.plugins.module_utils import interrupts
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    gpu_claims,
     kube_module,
     node_drain,
 )
@@ -163,6 +195,15 @@ ARGUMENT_SPEC: dict[str, Any] = {
     **kube_module.ARGUMENTS,
     "nodes": {"type": "list", "elements": "str", "required": True},
     "state": {"type": "str", "choices": ["drained", "released"], "default": "drained"},
+    "pods": {"type": "str", "choices": ["gpus", "others"], "default": "gpus"},
+    "may_lose": {
+        "type": "list",
+        "elements": "str",
+        "choices": [gpu_claims.BARE_PODS, gpu_claims.SCRATCH_DATA],
+        "default": [],
+    },
+    "gpus": {"type": "str", "choices": ["gone", "back", "any"], "default": "gone"},
+    "boot_id": {"type": "str", "default": ""},
     "wait_timeout": {"type": "int", "default": 300},
 }
 
@@ -174,14 +215,17 @@ def run(client: Client, params: Mapping[str, Any], *, check_mode: bool) -> dict[
     """
     names = list(dict.fromkeys(params["nodes"]))
     timer = Timer(params["wait_timeout"])
-    drain = Drain(client, names, timer, uuid.uuid4().hex[:12])
+    if params["state"] == "released":
+        client.is_expected = True
+    pods_of = (params["pods"], params["may_lose"])
+    drain = Drain(client, names, timer, uuid.uuid4().hex[:12], *pods_of)
     pods = _describe_pods(drain)
     if params["report_only"]:
         result = {"changed": False}
     elif params["state"] == "drained":
         result = _drain(drain, check_mode)
     else:
-        result = _release(drain, check_mode)
+        result = _release(drain, check_mode, params["gpus"], params["boot_id"])
     nodes = {
         name: {
             "state": "ok" if name in drain.nodes else "missing",
@@ -200,7 +244,7 @@ def _drain(drain: Drain, check_mode: bool) -> dict[str, Any]:
         return {"changed": changed}
     staying = node_drain.describe_staying(drain.claims.values())
     if staying:
-        msg = "\n".join(["Nothing was evicted. Pods with GPUs cannot be evicted:", *staying])
+        msg = "\n".join(["Nothing was evicted. Pods cannot be evicted:", *staying])
         return {"changed": False, "failed": True, "msg": msg}
     try:
         drain.cordon()
@@ -214,12 +258,13 @@ def _drain(drain: Drain, check_mode: bool) -> dict[str, Any]:
     return {"changed": changed}
 
 
-def _release(drain: Drain, check_mode: bool) -> dict[str, Any]:
+def _release(drain: Drain, check_mode: bool, gpus: str, boot_id: str) -> dict[str, Any]:
     cordoned = drain.cordoned()
     if check_mode or not cordoned:
         return {"changed": bool(cordoned)}
     try:
-        drain.wait_for_no_gpus(cordoned)
+        if gpus != node_drain.ANY:
+            drain.wait_for_gpus(cordoned, gpus, boot_id)
     except (Stuck, KubeError) as error:
         left = dict.fromkeys(cordoned, "")
         return {"changed": False, "failed": True, "msg": _say(str(error), left)}

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find the pods that claim GPUs of a node, and whether they can be evicted. No I/O.
+"""Find the pods that claim GPUs of a node, or all its pods, and which can be evicted. No I/O.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
 """
@@ -16,7 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 # The device plugin has no other names: k8s-device-plugin v0.20.0 ignores "resources" and "rename"
 # in its configuration (api/config/v1). NVIDIA's Network Operator has network cards in this domain.
@@ -26,8 +26,13 @@ _STAYS = {
     "DaemonSet": "its DaemonSet recreates it immediately",
     "Node": "it is a static pod, which the kubelet runs from a file on the node",
 }
-_BARE = "it has no controller that recreates it"
-
+# What an eviction deletes for good.
+BARE_PODS, SCRATCH_DATA = "bare_pods", "scratch_data"
+_LOSES = {
+    BARE_PODS: "it has no controller that recreates it",
+    SCRATCH_DATA: "it has data in an emptyDir",
+}
+_HOLDS = "it holds GPUs, or may hold some"
 
 # How a pod comes by GPUs.
 _LIMITS = "limits"
@@ -35,13 +40,14 @@ _LIMITS = "limits"
 # may be for a GPU where NVIDIA's driver for that runs on the node.
 _CLAIMS = "claims"
 _DRIVER = "driver"  # it has none: it is that driver
+_NOTHING = "nothing"
 # What its container runs: dra-driver-nvidia-gpu v25.3.0 to 2026-08-07, chart, kubeletplugin.yaml.
 # That of compute domains is another.
 _DRIVER_PROGRAM = re.compile(r"\bgpu-kubelet-plugin\b")
 
 
 class Claim(NamedTuple):
-    """A pod that holds GPUs, or may hold some."""
+    """A pod, most often one that holds GPUs, or may hold some."""
 
     namespace: str
     name: str
@@ -50,6 +56,9 @@ class Claim(NamedTuple):
     stays: str | None  # why it must not be evicted; None if it may be evicted
     uid: str  # a controller may create another pod with the same name
     source: str = _LIMITS
+    kind: str = ""  # of its controller
+    loses: tuple[str, ...] = ()  # what its eviction deletes
+    leaves: bool = False  # it is being deleted
 
     @property
     def key(self) -> str:
@@ -66,6 +75,12 @@ def parse_claim(pod: Mapping[str, Any]) -> Claim | None:
 
     The result includes pods that only may hold GPUs: `holders` chooses.
     """
+    claim = parse_pod(pod)
+    return None if claim is None or claim.source == _NOTHING else claim
+
+
+def parse_pod(pod: Mapping[str, Any]) -> Claim | None:
+    """Like `parse_claim`; also return pods that hold nothing: `others` chooses."""
     node = pod["spec"].get("nodeName")
     if not node or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return None
@@ -73,18 +88,22 @@ def parse_claim(pod: Mapping[str, Any]) -> Claim | None:
     if not gpus:
         source, gpus = _CLAIMS, len(pod["spec"].get("resourceClaims") or ())
     if not gpus:
-        source = _DRIVER
-        if not is_dra_driver(pod):
-            return None
+        source = _DRIVER if is_dra_driver(pod) else _NOTHING
     metadata = pod["metadata"]
+    kind, leaves = _controller(metadata), "deletionTimestamp" in metadata
+    has_data = any("emptyDir" in volume for volume in pod["spec"].get("volumes") or ())
+    loses = ((BARE_PODS,) if not kind else ()) + ((SCRATCH_DATA,) if has_data else ())
     return Claim(
         metadata["namespace"],
         metadata["name"],
         node,
         gpus,
-        _why_it_stays(metadata),
+        None if leaves else _STAYS.get(kind, None if kind else _LOSES[BARE_PODS]),
         metadata.get("uid", ""),
         source,
+        kind,
+        loses,
+        leaves,
     )
 
 
@@ -96,6 +115,22 @@ def holders(found: Mapping[str, Claim]) -> dict[str, Claim]:
         for key, claim in found.items()
         if claim.source == _LIMITS or (claim.source == _CLAIMS and claim.node in driven)
     }
+
+
+def others(found: Mapping[str, Claim], may_lose: Collection[str]) -> dict[str, Claim]:
+    """Return the pods that must leave a node before it reboots, of all its pods.
+
+    Those that hold GPUs stay: they compute for days. Those of DaemonSets and static ones come back.
+    """
+    held, leaving = holders(found), {}
+    for key, claim in found.items():
+        lost = [_LOSES[one] for one in claim.loses if one not in may_lose]
+        if key in held and not claim.leaves:
+            leaving[key] = claim._replace(stays=_HOLDS)
+        elif claim.kind not in _STAYS:
+            why = None if claim.leaves else "; ".join(lost) or None
+            leaving[key] = claim._replace(stays=why)
+    return leaving
 
 
 def is_dra_driver(pod: Mapping[str, Any]) -> bool:
@@ -117,10 +152,6 @@ def _resources(pod: Mapping[str, Any]) -> set[str]:
     }
 
 
-def _why_it_stays(metadata: Mapping[str, Any]) -> str | None:
-    if "deletionTimestamp" in metadata:
-        return None  # it is already being deleted
-    for owner in metadata.get("ownerReferences", ()):
-        if owner.get("controller"):
-            return _STAYS.get(owner["kind"])
-    return _BARE
+def _controller(metadata: Mapping[str, Any]) -> str:
+    owners = metadata.get("ownerReferences") or ()
+    return next((str(owner["kind"]) for owner in owners if owner.get("controller")), "")

@@ -107,7 +107,7 @@ class Transport:
         self._sleep = sleep
         self._clock = clock
         self._pool = RESTClientObject(self._configuration).pool_manager
-        self._has_answered = False
+        self.is_expected = False  # it has answered before, so its address is right
         self.url = self._configuration.host.rstrip("/")
         self.server_date = ""  # the Date header of the newest answer
 
@@ -204,7 +204,7 @@ class Transport:
                 retries=False,
                 preload_content=False,
             )
-            self._has_answered = True
+            self.is_expected = True
             self.server_date = response.headers.get("Date", "")
             if not 200 <= response.status < 300:
                 target = resource + path[path.rfind("/") :] if path.count("/") > 1 else resource
@@ -259,7 +259,7 @@ class Transport:
         if isinstance(error, ApiConflict):
             return verb == "create" and not isinstance(error, ApiExists)
         if isinstance(error, ApiUnreachable):
-            return self._has_answered or error.connected
+            return self.is_expected or error.connected
         return error.status != 500 or verb in _READING
 
 

@@ -1,20 +1,22 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Cordon nodes, evict the pods that claim GPUs there, and uncordon the nodes again.
+"""Cordon nodes, evict pods there, and uncordon the nodes again.
 
 All methods of `Drain` talk to the API server, except `cordoned` and `cordoned_now`. The order
 matters: cordon, list, judge, evict. The list contains every pod that arrived before the cordon.
 Pods that arrive later, as those of DaemonSets do, are judged like the others.
 
 An admin or another run may cordon the same node. We uncordon a node only if it has our annotation
-and `managedFields` names us as the manager of `spec.unschedulable`.
+and `managedFields` names us as the manager of `spec.unschedulable`. The annotation is the memory of
+the cordon: which run, since when, and how many allocatable GPUs the node had.
 
 Source: https://kubernetes.io/docs/tasks/administer-cluster/safely-drain-node/
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import gpu_claims
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.gpu_claims import Claim
 
-CORDONED = "metal.gpu/cordoned"  # annotation: the run that cordoned the node
+CORDONED = "metal.gpu/cordoned"  # annotation: the Mark
+GPUS, OTHERS = "gpus", "others"  # which pods are evicted
+GONE, BACK, ANY = "gone", "back", "any"  # which GPUs a node must have to be uncordoned
 RETRY_S = 2.0  # how often the pods are listed, and a refused eviction is requested again
 _ATTEMPTS = 20  # to patch a node that others change at the same time
 
@@ -48,14 +52,40 @@ class Stuck(Exception):
     """The wait ended without the expected result."""
 
 
+class Mark(NamedTuple):
+    """What our annotation says about a cordon."""
+
+    run: str
+    since: str = ""
+    gpus: int = 0  # allocatable ones at that time
+
+    def __str__(self) -> str:
+        return f"{self.run} {self.since} {self.gpus}"
+
+
 class NodeRow(NamedTuple):
     """The needed fields of a Node object."""
 
     version: str
     unschedulable: bool
-    mark: str | None  # the run that cordoned it
+    mark: Mark | None
     cordoned: bool  # by us
-    has_gpus: bool  # it is ready and has allocatable GPUs
+    ready: bool
+    gpus: int  # allocatable ones
+    boot_id: str  # of the boot that the kubelet has reported
+
+    @property
+    def has_gpus(self) -> bool:
+        return self.ready and self.gpus > 0
+
+    def is_back(self, boot_id: str) -> bool:
+        """Tell whether a node that was cordoned has all its GPUs again, since this boot.
+
+        A node that had none is not waited for: nobody knows whether it shall get some.
+        """
+        wanted = self.mark.gpus if self.mark else 0
+        is_booted = not boot_id or self.boot_id == boot_id
+        return not wanted or (self.ready and is_booted and self.gpus >= wanted)
 
 
 def parse_row(node: Mapping[str, Any]) -> NodeRow:
@@ -70,34 +100,67 @@ def parse_row(node: Mapping[str, Any]) -> NodeRow:
         if gpu_claims.is_gpu(resource)
     )
     unschedulable = bool(section(node, "spec").get("unschedulable"))
-    mark = section(metadata, "annotations").get(CORDONED)
+    mark = _parse_mark(section(metadata, "annotations").get(CORDONED))
+    managers = {manager for manager, _since in _cordoners(metadata)}
     return NodeRow(
         version=metadata.get("resourceVersion", ""),
         unschedulable=unschedulable,
         mark=mark,
-        cordoned=unschedulable and mark is not None and _is_ours(metadata),
-        has_gpus=is_ready and any(amounts),
+        # Another client that cordons replaces us.
+        cordoned=unschedulable and mark is not None and (MANAGER in managers or not managers),
+        ready=is_ready,
+        gpus=int(sum(amounts)),
+        boot_id=str(section(status, "nodeInfo").get("bootID") or ""),
     )
 
 
-def _is_ours(metadata: Mapping[str, Any]) -> bool:
-    """Return whether we are the manager of the cordon; another client that cordons replaces us."""
-    managers = [
-        row.get("manager")
+def describe_cordon(node: Mapping[str, Any]) -> str:
+    """Return who has cordoned a node, and since when; empty if nobody has."""
+    row = parse_row(node)
+    if not row.unschedulable:
+        return ""
+    if row.cordoned and row.mark:
+        return f"by this collection, since {row.mark.since or 'an earlier run'}"
+    by = [f"by {manager}, since {since}" for manager, since in _cordoners(node["metadata"])]
+    return ", ".join(by) or "by somebody else"
+
+
+def _parse_mark(text: str | None) -> Mark | None:
+    words = (text or "").split()
+    if len(words) != len(Mark._fields) or not words[-1].isdigit():
+        return None if text is None else Mark(text)
+    return Mark(words[0], words[1], int(words[2]))
+
+
+def _cordoners(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the managers of the cordon, and when each changed the node last."""
+    return [
+        (str(row.get("manager")), str(row.get("time") or "an unknown time"))
         for row in metadata.get("managedFields", ())
         if "f:unschedulable" in section(row, "fieldsV1", "f:spec")
     ]
-    return MANAGER in managers or not managers
 
 
 class Drain:
-    """The nodes and the pods that claim their GPUs."""
+    """The nodes, and the pods that claim their GPUs or, with OTHERS, must leave for a reboot."""
 
-    def __init__(self, client: Client, names: Collection[str], timer: Timer, run: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        names: Collection[str],
+        timer: Timer,
+        run: str,
+        pods: str = GPUS,
+        may_lose: Collection[str] = (),
+    ) -> None:
         self._client = client
         self._names = names
         self._timer = timer
         self._run = run
+        self._parse = gpu_claims.parse_claim if pods == GPUS else gpu_claims.parse_pod
+        self._choose: Callable[[Mapping[str, Claim]], dict[str, Claim]] = gpu_claims.holders
+        if pods == OTHERS:
+            self._choose = lambda found: gpu_claims.others(found, may_lose)
         self.evicted: set[str] = set()  # uids of the pods whose eviction was accepted
         self.nodes = self._read_nodes(names)
         self.claims = self._read_claims(names)
@@ -108,22 +171,21 @@ class Drain:
 
     def _read_claims(self, nodes: Collection[str]) -> dict[str, Claim]:
         """Read the claims from the server's cache, which may be a moment old."""
-        keep = gpu_claims.parse_claim
         found = self._client.snapshot_each(
-            "pods", keep, "spec.nodeName", nodes, _ALIVE, cached=True, timer=self._timer
+            "pods", self._parse, "spec.nodeName", nodes, _ALIVE, cached=True, timer=self._timer
         )
-        return gpu_claims.holders(found)
+        return self._choose(found)
 
     def _read_newest_claims(self) -> dict[str, Claim]:
         """Read the current claims. For several nodes, this lists all pods of the cluster."""
 
         def keep(pod: dict[str, Any]) -> Claim | None:
-            claim = gpu_claims.parse_claim(pod)
+            claim = self._parse(pod)
             return claim if claim and claim.node in self._names else None
 
         query = only("spec.nodeName", self._names, _ALIVE)
         found = self._client.snapshot("pods", keep, query=query, timer=self._timer)
-        return gpu_claims.holders(found)
+        return self._choose(found)
 
     def _keep_node(self, node: dict[str, Any]) -> NodeRow | None:
         return parse_row(node) if node["metadata"]["name"] in self._names else None
@@ -133,7 +195,11 @@ class Drain:
 
     def cordoned_now(self) -> list[str]:
         """Return the nodes that this run cordoned."""
-        return [name for name in self.cordoned() if self.nodes[name].mark == self._run]
+        return [
+            name
+            for name in self.cordoned()
+            if (mark := self.nodes[name].mark) and mark.run == self._run
+        ]
 
     def cordon(self) -> None:
         """Cordon the schedulable nodes."""
@@ -141,7 +207,8 @@ class Drain:
         def change(row: NodeRow) -> dict[str, Any] | None:
             if row.unschedulable:
                 return None
-            note = {"annotations": {CORDONED: self._run}}
+            since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            note = {"annotations": {CORDONED: str(Mark(self._run, since, row.gpus))}}
             return {"metadata": note, "spec": {"unschedulable": True}}
 
         for name in list(self.nodes):
@@ -185,19 +252,19 @@ class Drain:
                 self.nodes.update(self._read_nodes([name]))
 
     def evict(self) -> None:
-        """Evict every pod that claims GPUs, and wait until all are gone. Raises Stuck."""
+        """Evict every pod, and wait until all are gone. Raises Stuck."""
         left = self._read_newest_claims()
         while left:
             staying = describe_staying(left.values())
             if staying:
-                raise Stuck("\n".join(["Pods with GPUs cannot be evicted:", *staying]))
+                raise Stuck("\n".join(["Pods cannot be evicted:", *staying]))
             refused = {key: self._ask(claim) for key, claim in left.items()}
             if self._timer.remaining_s() <= 0:
                 rows = [
                     f"{key} on {claim.node}: {refused[key] or 'evicted, but still running'}"
                     for key, claim in left.items()
                 ]
-                raise Stuck("\n".join(["Pods with GPUs still run when time is up:", *rows]))
+                raise Stuck("\n".join(["Pods still run when time is up:", *rows]))
             self._client.pause(min(RETRY_S, self._timer.remaining_s()))
             # An empty list may be outdated, so it is confirmed without the cache.
             holding = {claim.node for claim in left.values()}
@@ -219,19 +286,34 @@ class Drain:
         self.evicted.add(claim.uid)
         return ""
 
-    def wait_for_no_gpus(self, names: Collection[str]) -> None:
-        """Wait until none of the nodes has allocatable GPUs. Raises Stuck."""
+    def wait_for_gpus(self, names: Collection[str], until: str, boot_id: str) -> None:
+        """Wait until all allocatable GPUs of the nodes are GONE, or BACK. Raises Stuck."""
         query = only("metadata.name", self._names)
-        having: list[str] = []
+        rows: dict[str, NodeRow] = {}
         for _changed in self._client.follow(
             "nodes", self.nodes, self._keep_node, self._timer, query=query
         ):
-            having = [name for name in names if name in self.nodes and self.nodes[name].has_gpus]
-            if not having:
+            rows = {name: self.nodes[name] for name in names if name in self.nodes}
+            rows = {
+                name: row
+                for name, row in rows.items()
+                if (row.has_gpus if until == GONE else not row.is_back(boot_id))
+            }
+            if not rows:
                 return
+        if until == GONE:
+            raise Stuck(
+                f"Nodes still have allocatable GPUs when time is up: {', '.join(rows)}. Check that "
+                "no device plugin runs there."
+            )
+        lacking = (
+            f"{name} ({row.gpus} of {row.mark.gpus if row.mark else 0}"
+            f"{'' if row.ready else ', not ready'})"
+            for name, row in rows.items()
+        )
         raise Stuck(
-            f"Nodes still have allocatable GPUs when time is up: {', '.join(having)}. Check that "
-            "no device plugin runs there."
+            "Nodes do not have the allocatable GPUs that they had before, when time is up: "
+            f"{', '.join(lacking)}. Look at the device plugin there."
         )
 
 

@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import socket
 import subprocess
 import sys
 
+import kubernetes.client
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import node_drain
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import ApiUnreachable
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Settings
 from ansible_collections.metal.gpu.plugins.modules import gpu_drain
 from ansible_collections.metal.gpu.tests.unit.support import module_args
 from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
@@ -22,13 +28,14 @@ def node(name, gpus="4", ready="True", **spec):
         "metadata": {"name": name},
         "spec": spec,
         "status": {
+            "nodeInfo": {"bootID": "before"},
             "allocatable": {"nvidia.com/gpu": gpus, "cpu": "8"},
             "conditions": [{"type": "Ready", "status": ready}],
         },
     }
 
 
-def pod(name, on="gpu-1", gpus=1, owner="ReplicaSet"):
+def pod(name, on="gpu-1", gpus=1, owner="ReplicaSet", **spec):
     limits = {"nvidia.com/gpu": gpus} if gpus else {}
     return {
         "metadata": {
@@ -36,7 +43,7 @@ def pod(name, on="gpu-1", gpus=1, owner="ReplicaSet"):
             "namespace": "ml",
             "ownerReferences": [{"kind": owner, "controller": True}] if owner else [],
         },
-        "spec": {"nodeName": on, "containers": [{"resources": {"limits": limits}}]},
+        "spec": {"nodeName": on, "containers": [{"resources": {"limits": limits}}], **spec},
         "status": {"phase": "Running"},
     }
 
@@ -213,7 +220,7 @@ def test_a_pod_that_arrives_before_the_cordon_is_judged_like_the_others(cluster,
 
     cluster.when_patched = arrive
     result = call(gpu_drain, nodes=NODES)
-    assert result["msg"].splitlines()[0] == "Pods with GPUs cannot be evicted:"
+    assert result["msg"].splitlines()[0] == "Pods cannot be evicted:"
     assert "ml/d on gpu-1: " in result["msg"]
     nodes, pods = state(cluster)
     assert pods == ["a", "b", "c", "d", "web"]
@@ -274,7 +281,7 @@ def test_an_error_while_uncordoning_hides_neither_the_first_one_nor_the_node(clu
     result = call(gpu_drain, nodes=["gpu-1"], wait_timeout=0)
     first, held, stays, remedy = result["msg"].splitlines()
     assert (first, held.split(":")[0]) == (
-        "Pods with GPUs still run when time is up:",
+        "Pods still run when time is up:",
         "ml/a on gpu-1",
     )
     assert stays.startswith("gpu-1 stays cordoned: The API server ")
@@ -447,7 +454,7 @@ def test_a_budget_that_never_allows_is_named_and_the_nodes_are_open_again(cluste
     cluster.budgets["a"] = lambda: None
     result = call(gpu_drain, nodes=["gpu-1"], wait_timeout=0)
     assert result["msg"].splitlines() == [
-        "Pods with GPUs still run when time is up:",
+        "Pods still run when time is up:",
         "ml/a on gpu-1: Cannot evict pod as it would violate the pod's disruption budget.",
     ]
     assert state(cluster)[0] == dict.fromkeys(NODES, (False, False))
@@ -475,3 +482,155 @@ def test_a_pod_that_has_gone_by_itself_is_gone(cluster, call):
 
     cluster.when_listed["pods"] = end
     assert "failed" not in call(gpu_drain, nodes=NODES)
+
+
+# -------------------------------------------------------------------------------------------------
+# Before a reboot
+
+SCRATCH = {"volumes": [{"name": "v", "emptyDir": {}}]}
+REBOOT = {"nodes": ["gpu-1"], "pods": "others"}
+
+
+@pytest.fixture
+def idle(api):
+    """A node whose GPUs nobody has."""
+    api.put("nodes", node("gpu-1"))
+    for found in (pod("web", gpus=0), pod("log", gpus=0, owner="DaemonSet", **SCRATCH)):
+        api.put("pods", found)
+    api.put("pods", pod("api", gpus=0, owner="Node"))
+    return api
+
+
+def test_a_reboot_evicts_the_pods_without_gpus(idle, call):
+    idle.budgets["web"] = lambda: idle.budgets.pop("web")  # 429, once
+    assert call(gpu_drain, **REBOOT)["changed"] is True
+    assert state(idle) == ({"gpu-1": (True, True)}, ["api", "log"])
+
+
+@pytest.mark.parametrize(
+    ("found", "why", "allowed"),
+    [
+        (pod("d", gpus=0, owner=None), "it has no controller that recreates it", "bare_pods"),
+        (pod("d", gpus=0, **SCRATCH), "it has data in an emptyDir", "scratch_data"),
+        (pod("d"), "it holds GPUs, or may hold some", None),
+        (pod("d", owner="DaemonSet"), "it holds GPUs, or may hold some", None),
+    ],
+    ids=["bare", "scratch data", "GPUs", "GPUs of a DaemonSet"],
+)
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "before the cordon"])
+def test_what_a_reboot_must_not_end(idle, call, found, why, allowed, is_late):
+    def arrive(*_patched):
+        if "d" not in idle.names("pods"):
+            idle.put("pods", found)
+
+    if is_late:
+        idle.when_patched = arrive
+    else:
+        arrive()
+    result = call(gpu_drain, **REBOOT)
+    assert f"ml/d on gpu-1: {why}" in result["msg"]
+    assert state(idle) == ({"gpu-1": (False, False)}, ["api", "d", "log", "web"])
+    if allowed:
+        assert "failed" not in call(gpu_drain, **REBOOT, may_lose=[allowed])
+        assert state(idle)[1] == ["api", "log"]
+
+
+def test_a_job_that_is_ending_may_end_first(idle, call):
+    """And the node does not reboot before: time up is a failure, and names the pod."""
+    ending = pod("d", terminationGracePeriodSeconds=600)
+    ending["metadata"]["deletionTimestamp"] = "2026-11-28T06:00:00Z"
+    idle.put("pods", ending)
+    idle.refusals["evict", "pods"] = Refusal(404, "it is being deleted")
+    result = call(gpu_drain, **REBOOT, wait_timeout=0)
+    assert (result["failed"], result["nodes"]["gpu-1"]["cordoned"]) == (True, False)
+    assert "ml/d on gpu-1: evicted, but still running" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("status", "lacks"),
+    [
+        ({}, "gpu-1 (4 of 4)"),  # what the kubelet reported before the boot
+        ({"nodeInfo": {"bootID": "now"}, "allocatable": {"nvidia.com/gpu": "3"}}, "(3 of 4)"),
+        ({"nodeInfo": {"bootID": "now"}, "allocatable": {}}, "gpu-1 (0 of 4)"),
+        (
+            {"nodeInfo": {"bootID": "now"}, "conditions": []},
+            "gpu-1 (4 of 4, not ready)",
+        ),
+        ({"nodeInfo": {"bootID": "now"}}, None),
+    ],
+)
+def test_pods_come_back_only_to_all_gpus(idle, call, status, lacks):
+    back = {"nodes": ["gpu-1"], "state": "released", "gpus": "back", "boot_id": "now"}
+    call(gpu_drain, **REBOOT)
+    found = idle.objects()["nodes", "", "gpu-1"]
+    found["status"] |= status
+    idle.put("nodes", found)
+    result = call(gpu_drain, **back, wait_timeout=0)
+    assert result.get("failed", False) is bool(lacks)
+    assert state(idle)[0]["gpu-1"] == (bool(lacks), bool(lacks))
+    if lacks:
+        assert lacks in result["msg"]
+        assert result["msg"].endswith("To uncordon: kubectl uncordon gpu-1")
+
+
+@pytest.mark.parametrize(("allocatable", "until"), [({"nvidia.com/gpu": "4"}, "any"), ({}, "back")])
+def test_a_node_that_need_not_be_waited_for(idle, call, allocatable, until):
+    """`back`: it had no GPUs either when it was cordoned."""
+    found = node("gpu-1", ready="False")
+    found["status"]["allocatable"] = allocatable
+    idle.put("nodes", found)
+    call(gpu_drain, **REBOOT)
+    released = {"nodes": ["gpu-1"], "state": "released", "gpus": until, "wait_timeout": 0}
+    assert call(gpu_drain, **released)["changed"] is True
+    assert state(idle)[0]["gpu-1"] == (False, False)
+
+
+def test_the_cordon_of_an_interrupted_run_is_ours(idle, call):
+    """The next run drains, reboots and uncordons; it remembers the GPUs that the node had."""
+    call(gpu_drain, **REBOOT)
+    found = idle.objects()["nodes", "", "gpu-1"]
+    marks = found["metadata"]["annotations"]
+    mark = marks[node_drain.CORDONED]
+    assert node_drain.describe_cordon(found) == f"by this collection, since {mark.split()[1]}"
+    found["status"]["allocatable"] = {}
+    idle.put("nodes", found)
+    assert "failed" not in call(gpu_drain, **REBOOT)
+    assert idle.objects()["nodes", "", "gpu-1"]["metadata"]["annotations"] == marks
+    result = call(gpu_drain, nodes=["gpu-1"], state="released", gpus="back", wait_timeout=0)
+    assert "gpu-1 (0 of 4)" in result["msg"]
+    call(gpu_drain, nodes=["gpu-1"], state="released", gpus="any")
+    assert node_drain.describe_cordon(idle.objects()["nodes", "", "gpu-1"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("managers", "text"),
+    [
+        ([{"manager": "kubectl", "time": "2026-11-01T08:00:00Z"}], "by kubectl, since 2026-11-01"),
+        ([], "by somebody else"),
+    ],
+)
+def test_who_else_cordoned(managers, text):
+    found = node("gpu-1", unschedulable=True)
+    fields = {"fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
+    found["metadata"]["managedFields"] = [{**one, **fields} for one in managers]
+    assert node_drain.describe_cordon(found).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("state", "error"), [("released", None), ("drained", "Connection refused")]
+)
+def test_an_api_server_that_boots_with_the_node_is_waited_for(api, state, error):
+    """It runs on the node that has rebooted. Until it starts, nothing listens on its port."""
+    api.put("nodes", node("gpu-1"))
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    configuration = kubernetes.client.Configuration(
+        host=address, api_key={"authorization": f"Bearer {api.token}"}
+    )
+    client = Client(
+        Settings(configuration, "from the test"), sleep=lambda _s: setattr(client, "url", api.url)
+    )
+    params = {name: option.get("default") for name, option in gpu_drain.ARGUMENT_SPEC.items()}
+    params |= {"nodes": ["gpu-1"], "state": state}
+    with pytest.raises(ApiUnreachable, match=error) if error else contextlib.nullcontext():
+        assert gpu_drain.run(client, params, check_mode=False)["nodes"]["gpu-1"]["state"] == "ok"
