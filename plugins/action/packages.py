@@ -35,6 +35,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import
     Failed,
     Lock,
     attempt,
+    wait_for_lock,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Call,
@@ -106,6 +107,10 @@ class ActionModule(ModuleRunner):
                 self._rehearse()
             elif self._operation == "follow_kernel":
                 self._follow_kernel()
+            elif self._operation == "await_lock":
+                if holder := wait_for_lock(self, self._host, self._lock_timeout):
+                    wrong = failure.locked(self._host, holder, self._lock_timeout)
+                    raise Stopped("\n".join(explain([wrong])))
             else:
                 self._add_alike()
                 self._operate()

@@ -148,6 +148,8 @@ _PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "judge_exports": judge_exports,
     "judge_fabric": judge_fabric,
+    "gpu_users": drain.users,
+    "gpu_work": drain.work,
     "keeping": labels.keeping,
     "leak_script": leak_docker.script,
     "leak_tally": leak_verdict.tally,

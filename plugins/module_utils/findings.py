@@ -255,15 +255,15 @@ Remedy: set `nvidia_driver_reboot_ok: true` for this node; or blacklist nouveau,
 REBOOT_NEEDED (stop): the node needs a reboot ({evidence}); nvidia_driver_reboot_ok is {reboot_ok}
 Remedy: set `nvidia_driver_reboot_ok: true` for this node, or drain and reboot it yourself
 
-REBOOT_BLOCKED (stop): the node needs a reboot, but pods hold GPUs: {pods}
-Remedy: wait until these pods end, or delete them, and run again
+REBOOT_BLOCKED (stop): the node needs a reboot, but its GPUs are in use: {users}
+Remedy: wait until these pods, containers and processes end, or end them, and run again
 
-REBOOT_UNDRAINED (stop): the node needs a reboot, but its pods cannot be evicted: {error}
-Remedy: drain the node yourself, and run again; or set nvidia_driver_reboot_drain_options to what
-  the pods may lose
+REBOOT_UNDRAINED (stop): the node needs a reboot, but cannot be drained: {error}
+Remedy: drain the node yourself, and run again; or set nvidia_driver_reboot_may_lose to what the
+  pods may lose, or nvidia_driver_reboot_drain_timeout to more seconds
 
-REBOOT_HALTED (stop): not rebooted, because other nodes did not come back from their reboot:
-  {others}
+REBOOT_HALTED (stop): not rebooted, because other nodes did not come back from their reboot with
+  a driver that works: {others}
 Remedy: bring these nodes back, and run again
 
 SECURE_BOOT_ON (refusal): Secure Boot is on, and the kernel refuses a module that is built on the
@@ -1308,6 +1308,10 @@ NODE_CLOCK_OFF (notice): the clock of the node is {seconds} s {way} that of the 
   certificates and Leases may count as expired, or as not yet valid
 Remedy: run `timedatectl` on the node, and start its time service, such as chrony or
   systemd-timesyncd; if the node is right, correct the clock of the control plane
+
+NODE_CORDONED (notice): the node is cordoned {by}, so the scheduler starts no pods there
+Remedy: run `kubectl uncordon {node}` when pods may start there; a cordon of this collection is left
+  of a run that did not prove the node, and `ansible-playbook metal.gpu.site` undoes it when it does
 
 DRA_DRIVER_BESIDE (failure): the device plugin {plugin} and the driver for dynamic resource
   allocation {driver} both hand out the GPUs of this node, so two pods can get the same GPU

@@ -88,7 +88,7 @@ options:
   surroundings:
     description:
       - Also read the DaemonSets and the Leases of the kubelets. RV(nodes.surroundings) reports what
-        is wrong about nodes whatever their amounts are.
+        is wrong about nodes whatever their amounts are, and who has cordoned them.
     type: bool
     default: false
   wait_timeout:

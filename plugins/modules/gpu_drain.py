@@ -144,7 +144,9 @@ nodes:
       description: Whether O(state=drained) cordoned it, and it is cordoned when the module ends.
       type: bool
     pods:
-      description: The pods on the node when the module started, as far as O(pods) is about them.
+      description:
+        - The pods on the node when the module started, as far as O(pods) is about them. Empty with
+          O(state=released).
       type: list
       elements: dict
       contains:
@@ -219,6 +221,8 @@ def run(client: Client, params: Mapping[str, Any], *, check_mode: bool) -> dict[
         client.is_expected = True
     pods_of = (params["pods"], params["may_lose"])
     drain = Drain(client, names, timer, uuid.uuid4().hex[:12], *pods_of)
+    if params["state"] == "drained":
+        drain.look()
     pods = _describe_pods(drain)
     if params["report_only"]:
         result = {"changed": False}

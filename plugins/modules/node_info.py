@@ -1013,10 +1013,14 @@ gpu_node:
         pod:
           description: UID of its pod. V(null) if it is in no pod.
           type: str
+        computes:
+          description: Whether it has C(/dev/nvidia-uvm) open, as programs of CUDA have.
+          type: bool
       sample:
         - pid: 4711
           command: python3
           pod: 3f1f3a52-9d0b-4a0e-8a55-0e6a9b1f4c21
+          computes: true
     toolkit:
       description: The NVIDIA Container Toolkit.
       type: dict
@@ -1486,8 +1490,8 @@ gpu_node:
                 Running containers, with C(id) and C(name). The kubelet created those that are
                 C(of_pod). Docker removes an C(ephemeral) container when it exits. A C(noted)
                 container ran when P(metal.gpu.docker_ce#role) started to replace Docker. One with
-                C(gpus_by_hook) has requested GPUs, as by C(--gpus), and has got them by the hook of
-                NVIDIA's runtime.
+                C(gpus) has requested GPUs, as by C(--gpus), or named them as devices of CDI. One
+                with C(gpus_by_hook) has got them by the hook of NVIDIA's runtime.
               type: list
               elements: dict
             made_with:
@@ -1738,6 +1742,7 @@ gpu_node:
               of_pod: false
               ephemeral: false
               noted: false
+              gpus: false
               gpus_by_hook: false
           made_with:
             runc: [registry]

@@ -66,6 +66,7 @@ options:
       - V(remove) removes packages, even if they are held.
       - V(forget) deletes the record of the packages that a role has installed.
       - V(repair) finishes an interrupted operation of dpkg. Edited configuration files stay.
+      - V(await_lock) waits until no other process holds the package manager's lock.
     type: str
     required: true
     choices:
@@ -83,6 +84,7 @@ options:
       - remove
       - forget
       - repair
+      - await_lock
   names:
     description:
       - Packages, with versions in the syntax of the node's package manager. For
@@ -266,7 +268,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "choices": [
             *("repository", "no_repository", "stream", "install", "follow_kernel"),
             *("install_file", "fetch_runfile", "runfile", "no_runfile"),
-            *("hold", "release", "remove", "forget", "repair"),
+            *("hold", "release", "remove", "forget", "repair", "await_lock"),
         ],
     },
     "names": {"type": "list", "elements": "str"},

@@ -15,6 +15,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     plugin_evidence,
     rivals,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.expectations import Expectations
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.gpu_claims import is_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import (
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from decimal import Decimal
 
-    from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import (
         Judgement,
@@ -237,7 +237,11 @@ def _look_around(
     client: Client, observed: Mapping[str, NodeStatus]
 ) -> dict[str, list[dict[str, Any]]]:
     """Return what is wrong about nodes whatever their amounts are. What cannot be read is none."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    found = {
+        name: [Cause("NODE_CORDONED", {"by": node.cordon, "node": name}).as_row()]
+        for name, node in observed.items()
+        if node.cordon
+    }
     if not observed:
         return found
 

@@ -100,14 +100,12 @@ def parse_row(node: Mapping[str, Any]) -> NodeRow:
         if gpu_claims.is_gpu(resource)
     )
     unschedulable = bool(section(node, "spec").get("unschedulable"))
-    mark = _parse_mark(section(metadata, "annotations").get(CORDONED))
-    managers = {manager for manager, _since in _cordoners(metadata)}
+    mark = _parse_mark(metadata)
     return NodeRow(
         version=metadata.get("resourceVersion", ""),
         unschedulable=unschedulable,
         mark=mark,
-        # Another client that cordons replaces us.
-        cordoned=unschedulable and mark is not None and (MANAGER in managers or not managers),
+        cordoned=unschedulable and mark is not None and _is_ours(metadata),
         ready=is_ready,
         gpus=int(sum(amounts)),
         boot_id=str(section(status, "nodeInfo").get("bootID") or ""),
@@ -116,20 +114,28 @@ def parse_row(node: Mapping[str, Any]) -> NodeRow:
 
 def describe_cordon(node: Mapping[str, Any]) -> str:
     """Return who has cordoned a node, and since when; empty if nobody has."""
-    row = parse_row(node)
-    if not row.unschedulable:
+    metadata = node["metadata"]
+    if not section(node, "spec").get("unschedulable"):
         return ""
-    if row.cordoned and row.mark:
-        return f"by this collection, since {row.mark.since or 'an earlier run'}"
-    by = [f"by {manager}, since {since}" for manager, since in _cordoners(node["metadata"])]
+    mark = _parse_mark(metadata)
+    if mark and _is_ours(metadata):
+        return f"by this collection, since {mark.since or 'an earlier run'}"
+    by = [f"by {manager}, since {since}" for manager, since in _cordoners(metadata)]
     return ", ".join(by) or "by somebody else"
 
 
-def _parse_mark(text: str | None) -> Mark | None:
+def _parse_mark(metadata: Mapping[str, Any]) -> Mark | None:
+    text = section(metadata, "annotations").get(CORDONED)
     words = (text or "").split()
     if len(words) != len(Mark._fields) or not words[-1].isdigit():
         return None if text is None else Mark(text)
     return Mark(words[0], words[1], int(words[2]))
+
+
+def _is_ours(metadata: Mapping[str, Any]) -> bool:
+    """Return whether we are the manager of the cordon; another client that cordons replaces us."""
+    managers = [manager for manager, _since in _cordoners(metadata)]
+    return MANAGER in managers or not managers
 
 
 def _cordoners(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -163,7 +169,11 @@ class Drain:
             self._choose = lambda found: gpu_claims.others(found, may_lose)
         self.evicted: set[str] = set()  # uids of the pods whose eviction was accepted
         self.nodes = self._read_nodes(names)
-        self.claims = self._read_claims(names)
+        self.claims: dict[str, Claim] = {}
+
+    def look(self) -> None:
+        """Read which pods are on the nodes."""
+        self.claims = self._read_claims(self._names)
 
     def _read_nodes(self, names: Collection[str]) -> dict[str, NodeRow]:
         query = only("metadata.name", names)

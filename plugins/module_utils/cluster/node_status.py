@@ -11,7 +11,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import sharing
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import node_drain, sharing
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.gpu_claims import is_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import (
     QuantityInvalid,
@@ -50,6 +50,7 @@ class NodeStatus(NamedTuple):
     annotations: Mapping[str, str] = {}  # those that this collection sets
     # Capacity and allocatable of each resource that is GPUs or parts of them, or that was named.
     resources: Mapping[str, tuple[Decimal, Decimal]] = {}
+    cordon: str = ""  # who has cordoned it, and since when
 
     @property
     def readiness(self) -> str:
@@ -109,6 +110,7 @@ def parse_node(node: Mapping[str, Any], resource: str, others: Collection[str] =
             for name, (capacity, allocatable) in amounts.items()
             if (is_gpu(name) or name in others) and (capacity or allocatable)
         },
+        cordon=node_drain.describe_cordon(node),
     )
 
 

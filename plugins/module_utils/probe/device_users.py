@@ -14,10 +14,14 @@ import re
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 _DEVICES = "/dev/nvidia"
+# A CUDA context has it open as long as it lives. NVML does not open it, so services and monitoring
+# do not have it: tests/recorded/device_files.yml.
+_COMPUTES = "/dev/nvidia-uvm"
+_PERSISTENCED = "nvidia-persiste"  # as the kernel cuts the name; it can be told to open that file
 # A loaded library of the driver proves its use even if the devices are in another namespace.
 _LIBRARIES = re.compile(r"/lib(nvidia-ml|cuda)\.so\.")
 # The kubelet's cgroups: pod<uid> by the cgroupfs driver, kubepods-pod<uid>.slice by systemd's.
@@ -30,6 +34,7 @@ class DeviceUser(TypedDict):
     pid: int
     command: str
     pod: str | None  # UID; None outside of pods
+    computes: bool  # or only asks the driver, as monitoring does
 
 
 def read_device_users(root: Path) -> list[DeviceUser]:
@@ -37,11 +42,19 @@ def read_device_users(root: Path) -> list[DeviceUser]:
     found: list[DeviceUser] = []
     for process in sorted(root.glob("proc/[0-9]*"), key=lambda path: int(path.name)):
         try:
-            if _uses_driver(process):
+            files = [*_open_files(process)]
+            if _uses_driver(process, files):
                 command = (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
                 cgroup = (process / "cgroup").read_text(encoding="utf-8", errors="replace")
                 pid = int(process.name)
-                found.append({"pid": pid, "command": command, "pod": parse_pod(cgroup)})
+                found.append(
+                    {
+                        "pid": pid,
+                        "command": command,
+                        "pod": parse_pod(cgroup),
+                        "computes": _COMPUTES in files and command != _PERSISTENCED,
+                    }
+                )
         except OSError:  # the process has ended
             continue
     return found
@@ -53,8 +66,8 @@ def parse_pod(cgroup: str) -> str | None:
     return match[1].replace("_", "-") if match else None
 
 
-def _uses_driver(process: Path) -> bool:
-    if any(target.startswith(_DEVICES) for target in _open_files(process)):
+def _uses_driver(process: Path, files: Iterable[str]) -> bool:
+    if any(target.startswith(_DEVICES) for target in files):
         return True
     maps = (process / "maps").read_text(encoding="utf-8", errors="replace")
     return bool(_LIBRARIES.search(maps))

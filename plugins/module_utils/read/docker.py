@@ -74,6 +74,7 @@ GPU_KIND = "nvidia.com/gpu"  # of the devices for which it asks CDI
 
 # Drivers of a container's request for GPUs. The first one uses CDI or the hook, and a request that
 # names no driver gets it, too. The others are asked for by name only.
+_CDI_OF_NVIDIA = '"nvidia.com/'  # how the name of a device begins, in a list of JSON
 GPU_DRIVER, HOOK_DRIVER, CDI_DRIVER = "nvidia", "nvidia.runtime-hook", "nvidia.cdi"
 GPU_DRIVERS = (GPU_DRIVER, HOOK_DRIVER, CDI_DRIVER)
 _GPU_CAPABILITIES = frozenset({"gpu", "nvidia"})
@@ -122,6 +123,7 @@ class HostConfig(NamedTuple):
     ephemeral: bool  # Docker removes it when it exits
     runtime: str
     gpu_drivers: tuple[str, ...]  # of its requests for NVIDIA's GPUs, such as by --gpus
+    gpus: bool  # it has such requests, or names devices of CDI that are NVIDIA's
 
 
 class Effective(NamedTuple):
@@ -253,9 +255,12 @@ def parse_host_configs(stdout: str) -> dict[str, HostConfig]:
     """Parse the output of HOST_CONFIG, keyed by the id of the container."""
     rows = (line.split("\t") for line in stdout.splitlines())
     return {
-        row[0]: HostConfig(row[1] == "true", row[2], _gpu_drivers(row[3]))
+        row[0]: HostConfig(
+            row[1] == "true", row[2], drivers, bool(drivers) or _CDI_OF_NVIDIA in row[3]
+        )
         for row in rows
         if len(row) == 4
+        for drivers in [_gpu_drivers(row[3])]
     }
 
 

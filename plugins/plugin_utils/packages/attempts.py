@@ -92,6 +92,12 @@ def attempt(
     return None
 
 
+def wait_for_lock(node: Node, host: str, seconds: int) -> Lock | None:
+    """Wait until the lock is free. Return the process that held it for the whole time."""
+    lock = node.wait(0)
+    return _Waiting(node, host, seconds).wait(lock, is_seen=True) if lock else None
+
+
 class _Waiting:
     """The time that an operation may wait for the lock, in any number of attempts."""
 

@@ -8,13 +8,15 @@ The programs are stand-ins: a systemd whose services do not start.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
+from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer, Refusal
 from ansible_collections.metal.gpu.tests.unit.support.playbooks import LOCAL, Run, run
 
 SYSTEMCTL = """\
@@ -38,7 +40,13 @@ GPU = "nvidia.com/gpu"
 
 
 def carry_out(
-    folder: Path, role: str, tasks: str, hosts: dict[str, Any], *before: dict[str, Any], **more: Any
+    folder: Path,
+    role: str,
+    tasks: str,
+    hosts: dict[str, Any],
+    *before: dict[str, Any],
+    extra: dict[str, Any] | None = None,
+    **more: Any,
 ) -> Run:
     """Carry out one file of tasks, with these programs."""
     path = folder / "bin"
@@ -48,14 +56,15 @@ def carry_out(
         (path / name).chmod(0o755)
     include = {"name": f"metal.gpu.{role}", "tasks_from": tasks}
     play = {
-        "hosts": "gpu-1",
+        "hosts": "all:!gpu-0" if "gpu-0" in hosts and before else "all",
         "gather_facts": False,
         "vars": {"ansible_facts": {"service_mgr": "systemd"}, **more},
         "environment": {"PATH": f"{path}:/usr/bin:/bin", "FOLDER": str(folder)},
         "tasks": [{"ansible.builtin.include_role": include}],
     }
     local = {name: {**LOCAL, **variables} for name, variables in hosts.items()}
-    return run(folder, [*before, play], {"all": {"hosts": local}})
+    words = ["-e", json.dumps(extra)] if extra else []
+    return run(folder, [*before, play], {"all": {"hosts": local}}, *words)
 
 
 class Engine(NamedTuple):
@@ -180,7 +189,27 @@ def test_kubelet_that_does_not_start_with_its_former_files_either(tmp_path):
 # -------------------------------------------------------------------------------------------------
 # Reboots
 
-RUNNING = {"metal_gpu": {"node": {"kubelet": {"running": True, "node_name": "gpu-1"}}}}
+KUBELET = {"running": True, "node_name": "gpu-1"}
+OBSERVED = {"boot_id": "b", "kubelet": KUBELET, "device_users": []}
+IDLE = {**OBSERVED, "engines": {"docker": {"containers": []}}}
+SYSTEM = {"os": {"family": "debian"}, "packages": {}, "package_manager": {"interrupted": False}}
+PLAN = {"steps": [{"slug": "reboot"}], "data": {}}
+REBOOTS = {"metal_gpu": {"node": {**SYSTEM, **IDLE}, "plans": {"nvidia_driver": PLAN}}}
+
+
+def now(**more: Any) -> dict[str, Any]:
+    """Return variables that stand for what a node shows at its reboot."""
+    return {"nvidia_driver_users": {"gpu_node": {**IDLE, **more}}}
+
+
+def reboot(
+    folder: Path, tasks: str, hosts: dict[str, Any], *before: dict[str, Any], **variables: Any
+) -> Run:
+    """Carry out tasks of the driver's role. Variables outweigh what tasks register.
+
+    Ansible refuses to reboot the machine that it runs on, and so stands for a node that stays away.
+    """
+    return carry_out(folder, "nvidia_driver", tasks, hosts, *before, extra=variables)
 
 
 def test_no_reboot_after_a_node_that_has_not_come_back(tmp_path):
@@ -190,29 +219,116 @@ def test_no_reboot_after_a_node_that_has_not_come_back(tmp_path):
         "gather_facts": False,
         "tasks": [{"ansible.builtin.group_by": {"key": "nvidia_driver_rebooting"}}],
     }
-    hosts = {"gpu-0": {}, "gpu-1": RUNNING}
-    found = carry_out(tmp_path, "nvidia_driver", "reboot.yml", hosts, before)
+    hosts = {"gpu-0": {}, "gpu-1": REBOOTS}
+    found = reboot(tmp_path, "reboot.yml", hosts, before)
     assert found.code != 0
     assert "REBOOT_HALTED gpu-1: not rebooted, because other nodes did not come back" in found.words
-    assert "from their reboot: gpu-0" in found.words
+    assert "from their reboot with a driver that works: gpu-0" in found.words
+
+
+USER = {"pid": 7, "command": "train", "pod": None, "computes": True}
+NOTEBOOK = {"name": "notebook", "gpus": True, "of_pod": False}
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        pytest.param({"device_users": [USER]}, "train (process 7)", id="a process"),
+        pytest.param(
+            {"engines": {"docker": {"containers": [NOTEBOOK]}}}, "container notebook", id="Docker"
+        ),
+    ],
+)
+def test_each_node_that_is_to_reboot_tells_why_it_does_not(tmp_path, seen, words):
+    """No kubelet runs. One node after the other, and one line for each: not one for each pair."""
+    hosts = {f"gpu-{number}": REBOOTS for number in range(3)}
+    variables = now(kubelet={"running": False, "node_name": ""}, **seen)
+    found = reboot(tmp_path, "present.yml", hosts, **variables)
+    assert found.code != 0
+    for host in hosts:
+        text = f"REBOOT_BLOCKED {host}: the node needs a reboot, but its GPUs are in use: {words}"
+        assert text in found.words
+    assert found.output.count("(item=") == len(hosts)
 
 
 @pytest.fixture
 def server() -> Iterator[ApiServer]:
     with ApiServer() as server:
+        server.put("nodes", {"metadata": {"name": "gpu-1"}, "spec": {}, "status": {}})
         yield server
 
 
-def test_no_reboot_while_pods_hold_gpus(tmp_path, server):
-    metadata = {"name": "training", "namespace": "ml"}
-    container = {"name": "c", "image": "i", "resources": {"limits": {GPU: "2"}}}
-    server.put("nodes", {"metadata": {"name": "gpu-1"}, "spec": {}, "status": {}})
+def put(server: ApiServer, name: str, gpus: int, owner: str) -> None:
+    """Put a pod on the node. No container of a pod without a controller starts again."""
+    owners = [{"kind": owner, "controller": True}] if owner else []
+    metadata = {"name": name, "namespace": "ml", "ownerReferences": owners}
+    container = {"name": "c", "image": "i", "resources": {"limits": {GPU: gpus} if gpus else {}}}
     spec = {"nodeName": "gpu-1", "containers": [container]}
     server.put("pods", {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
-    path = server.kubeconfig(tmp_path / "kubeconfig")
-    variables = {"metal_gpu_kubeconfig": str(path), "nvidia_driver_reboot_drain": True}
-    found = carry_out(tmp_path, "nvidia_driver", "drain.yml", {"gpu-1": RUNNING}, **variables)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "owner", "cluster", "words"),
+    [
+        pytest.param(2, "Job", {}, "REBOOT_BLOCKED gpu-1: .* in use: ml/training", id="GPUs"),
+        pytest.param(
+            0, "", {}, "REBOOT_UNDRAINED gpu-1: .* ml/training on gpu-1: it has no contr", id="bare"
+        ),
+        pytest.param(
+            0,
+            "Job",
+            {"wait": True},
+            "REBOOT_UNDRAINED gpu-1: .* still run when time is up:",
+            id="time up",
+        ),
+        pytest.param(0, "Job", {"gone": True}, "NODE_NOT_IN_CLUSTER gpu-1: ", id="not joined"),
+        pytest.param(0, "Job", {"silent": True}, "CLUSTER_UNUSABLE ", id="no answer"),
+        pytest.param(0, "Job", {}, "would reboot the control node", id="drained"),
+    ],
+)
+def test_when_a_node_of_a_cluster_reboots(tmp_path, server, gpus, owner, cluster, words):
+    """Only drained, and a node that stays away stays cordoned."""
+    put(server, "training", gpus, owner)
+    if cluster.get("wait"):
+        server.budgets["training"] = lambda: None
+    if cluster.get("gone"):
+        server.take("nodes", "gpu-1")
+    if cluster.get("silent"):
+        server.refusals["list", "pods"] = Refusal(403, "no")
+    kubeconfig = str(server.kubeconfig(tmp_path / "kubeconfig"))
+    wait = {"nvidia_driver_reboot_drain_timeout": 0 if cluster.get("wait") else 30}
+    found = reboot(
+        tmp_path,
+        "reboot.yml",
+        {"gpu-1": REBOOTS},
+        **{**now(), **wait, "metal_gpu_kubeconfig": kubeconfig},
+    )
     assert found.code != 0
-    assert "REBOOT_BLOCKED gpu-1: the node needs a reboot, but pods hold GPUs" in found.words
-    assert "ml/training" in found.words
-    assert server.made("patch", "nodes") == []
+    assert re.search(words, found.words)
+    node = server.objects().get(("nodes", "", "gpu-1"), {"spec": {}})
+    assert bool(node["spec"].get("unschedulable")) is ("control node" in words)
+
+
+def test_no_second_reboot_after_one_by_hand(tmp_path):
+    """The plan is hours old. The driver that the admin has booted is proven like any other."""
+    found = reboot(
+        tmp_path,
+        "reboot.yml",
+        {"gpu-1": REBOOTS},
+        **now(boot_id="c", device_users=[USER], kubelet={"running": False, "node_name": ""}),
+    )
+    assert "Prove that no step remains" in found.words
+    assert "REBOOT" not in found.words
+    assert "control node" not in found.words
+
+
+@pytest.mark.parametrize("slug", ["stop_fabric", "unload", "uninstall"])
+def test_no_driver_goes_while_its_gpus_are_in_use(tmp_path, slug):
+    """Nor does Fabric Manager: on some machines, all computations end with it."""
+    plan = {"steps": [{"slug": slug}], "data": {"modules": []}}
+    facts = {"metal_gpu": {"node": SYSTEM, "plans": {"nvidia_driver": plan}}}
+    variables = now(device_users=[USER], kubelet={"running": False, "node_name": ""})
+    found = reboot(tmp_path, "remove.yml", {"gpu-1": facts}, **variables)
+    assert "DRIVER_IN_USE gpu-1: " in found.words
+    assert "train (process 7)" in found.words
+    assert not (tmp_path / "failed").exists()  # no service was touched

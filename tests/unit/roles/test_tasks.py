@@ -53,9 +53,23 @@ def test_a_node_is_drained_unless_its_kubelet_is_stopped(
     environment = jinja2.Environment()
     environment.filters["bool"] = bool
     variables = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/main.yml").read_text())
-    template = environment.from_string(variables["__nvidia_driver_drains"])
-    node = {"kubelet": {"running": running}}
-    assert template.render(nvidia_driver_reboot_drain=True, metal_gpu={"node": node}) == str(drains)
+    template = environment.from_string(variables["__nvidia_driver_is_asked"])
+    users = {"gpu_node": {"kubelet": {"running": running}}}
+    rendered = template.render(nvidia_driver_reboot_drain=True, nvidia_driver_users=users)
+    assert rendered == str(drains)
+
+
+def test_no_host_looks_at_every_host() -> None:
+    """For each host of 2,000, such a loop would print 2,000 lines."""
+    looping = [
+        task["name"]
+        for path in [*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("playbooks/*.yml")]
+        for play in tasks(path)
+        for task in with_nested([play, *(play.get("tasks") or ()), *(play.get("post_tasks") or ())])
+        if re.search(r"groups\[|ansible_play_(hosts|batch)", str(task.get("loop", "")))
+        and not task.get("run_once")
+    ]
+    assert looping == []
 
 
 @pytest.mark.parametrize(

@@ -384,6 +384,7 @@ def _manage(
         {
             "manager": name,
             "operation": "Update",
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "fieldsV1": {"f:spec": {field: {} for field in fields}},
         }
         for name, fields in owners.items()

@@ -28,6 +28,7 @@ class Running(Container):
     of_pod: bool
     ephemeral: bool
     noted: bool
+    gpus: bool
     gpus_by_hook: bool
 
 
@@ -75,6 +76,7 @@ def running(raw: Raw, version: str | None, *, has_cdi: bool) -> list[Running]:
             "of_pod": container.is_of_pod,
             "ephemeral": container.id in configs and configs[container.id].ephemeral,
             "noted": container.id in noted,
+            "gpus": container.id in configs and configs[container.id].gpus,
             "gpus_by_hook": container.id in configs
             and any(driver in hook_drivers for driver in configs[container.id].gpu_drivers),
         }

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which pods block the removal of a node's GPUs from the cluster?"""
+"""Which pods block the removal of a node's GPUs from the cluster, and what else uses them?"""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import DeviceUser
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, PlanResult, Step
 
 DRAIN = Step("drain", "Evict the pods that hold GPUs")
@@ -39,6 +41,28 @@ def plan(row: Row, desired: Mapping[str, str]) -> PlanResult:
     if plan.steps or row["cordoned"]:
         plan.step(RELEASE, "the drain cordons it")
     return plan.result()
+
+
+def users(node: Node) -> list[str]:
+    """Return the processes that have the driver open. The node is observed with device_users."""
+    return [_describe(user) for user in node["device_users"] or ()]
+
+
+def work(node: Node) -> list[str]:
+    """Return what a reboot would end, whatever the cluster knows of it.
+
+    These are processes that compute, and containers of Docker that have GPUs and may idle.
+    """
+    containers = node["engines"]["docker"]["containers"]
+    return [
+        *(f"container {one['name']}" for one in containers if one["gpus"] and not one["of_pod"]),
+        *(_describe(user) for user in node["device_users"] or () if user["computes"]),
+    ]
+
+
+def _describe(user: DeviceUser) -> str:
+    pod = f", pod {user['pod']}" if user["pod"] else ""
+    return f"{user['command']} (process {user['pid']}{pod})"
 
 
 def refuse_holders(host: str, pods: Sequence[Holder], *, drain: bool) -> list[dict[str, str]]:

@@ -568,6 +568,19 @@ def test_lock_that_stays(act: Any) -> None:
     assert ran[1][1] == {"operation": "remove", "_wait": 0}
 
 
+@pytest.mark.parametrize(
+    ("lock", "expected"),
+    [
+        (None, []),
+        ({"pid": 7, "command": "apt", "started": None}, ["PACKAGE_MANAGER_LOCKED"]),
+    ],
+)
+def test_nothing_is_installed_while_a_node_reboots(act: Any, lock: Any, expected: Any) -> None:
+    result, ran = act(lambda *_call: {"changed": False, "lock": lock}, operation="await_lock")
+    assert (codes(result), result["changed"]) == (expected, False)
+    assert {name for name in names(ran)} == {"packages"}
+
+
 def asked(printed: str = "", error: str | None = None, **more: Any) -> Answer:
     """Return a node whose package manager is only asked."""
 

@@ -387,7 +387,7 @@ def test_without_give_up_the_whole_time_is_waited(api, call, looks_at_once):
 
 
 def test_what_is_wrong_whatever_the_amounts_are(api, call):
-    """A second plugin, and a clock that is an hour behind. Both cost one list for all nodes."""
+    """A second plugin, a clock that is an hour behind, a cordon. They cost two lists in all."""
     second = daemonset()
     second["metadata"] = {"name": "second", "namespace": "gpu-operator"}
     for one in (daemonset(), second):
@@ -396,6 +396,7 @@ def test_what_is_wrong_whatever_the_amounts_are(api, call):
         api.put("nodes", node(name, 4))
         metadata = {"name": name, "namespace": "kube-node-lease"}
         api.put("leases", {"metadata": metadata, "spec": {"renewTime": renewed}})
+    api.patch("nodes", "gpu-2", {"spec": {"unschedulable": True}})
     result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 4}, surroundings=True)
     assert "failed" not in result
     codes = {
@@ -403,8 +404,10 @@ def test_what_is_wrong_whatever_the_amounts_are(api, call):
     }
     assert codes == {
         "gpu-1": ["DEVICE_PLUGIN_TWICE", "NODE_CLOCK_OFF"],
-        "gpu-2": ["DEVICE_PLUGIN_TWICE"],
+        "gpu-2": ["NODE_CORDONED", "DEVICE_PLUGIN_TWICE"],
     }
+    by = result["nodes"]["gpu-2"]["surroundings"][0]["evidence"]["by"]
+    assert by.startswith("by kubectl, since ")
     assert [made.resource for made in api.requests] == ["nodes", "daemonsets", "leases"]
 
 

@@ -18,8 +18,8 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
 
 POD = {"pid": 7, "command": "python", "pod": "2f1e"}
 HOST = {"pid": 8, "command": "nvidia-persistenced", "pod": None}
-TRAINER = {"id": "1", "name": "trainer", "of_pod": False, "gpus_by_hook": True}
-OTHER = {"id": "2", "name": "registry", "of_pod": False, "gpus_by_hook": False}
+TRAINER = {"id": "1", "name": "trainer", "of_pod": False, "gpus": True, "gpus_by_hook": True}
+OTHER = {"id": "2", "name": "registry", "of_pod": False, "gpus": False, "gpus_by_hook": False}
 UNLINKED = {
     "device_files": [{**one, "linked": False} for one in DONE["device_files"]],
     "device_users": [POD, HOST],

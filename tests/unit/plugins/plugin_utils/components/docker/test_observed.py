@@ -226,9 +226,9 @@ def test_cdi_hook_that_came_after_the_start(observe, tmp_path, version, expected
     assert found == ([hook] if expected else [])
 
 
-def requested(driver: str, *capabilities: str) -> str:
-    request = {"Driver": driver, "Count": -1, "DeviceIDs": None, "Capabilities": [[*capabilities]]}
-    return json.dumps([request])
+def requested(driver: str, *capabilities: str, devices: list[str] | None = None) -> str:
+    wanted = {"Driver": driver, "Count": -1, "DeviceIDs": devices}
+    return json.dumps([{**wanted, "Capabilities": [[*capabilities]]}])
 
 
 CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
@@ -259,6 +259,23 @@ def test_containers_that_asked_for_gpus(observe, tmp_path, version, requests, pr
     plant(tmp_path, {**files, "/etc/cdi/nvidia.yaml": SPECIFICATION})
     (found,) = observe(Programs(answering(version, requests)))["engines"]["docker"]["containers"]
     assert found["gpus_by_hook"] is expected
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        (requested("", "gpu"), True),
+        (requested("nvidia.cdi"), True),
+        (requested("cdi", devices=["nvidia.com/gpu=0"]), True),
+        (requested("cdi", devices=["amd.com/gpu=0"]), False),
+        ("null", False),
+    ],
+)
+def test_containers_that_have_gpus(observe, tmp_path, requests, expected):
+    """However they get them: a reboot ends them."""
+    plant(tmp_path, {"/usr/bin/dockerd": "", "/usr/bin/docker": ""})
+    (found,) = observe(Programs(answering("29.2.0", requests)))["engines"]["docker"]["containers"]
+    assert found["gpus"] is expected
 
 
 def answering(version: str, requests: str, **info: object) -> dict[str, tuple[int, str, str]]:

@@ -49,7 +49,7 @@ EXCHANGE = [
     "Hold Docker",
     "Remove the purge script of docker.io",
 ]
-RUNNING = {"ephemeral": False, "noted": False, "gpus_by_hook": False}
+RUNNING = {"ephemeral": False, "noted": False, "gpus": False, "gpus_by_hook": False}
 OWN = {"id": "aaaa", "name": "admin-service", "of_pod": False, **RUNNING}
 POD = {"id": "bbbb", "name": "k8s_POD_busy", "of_pod": True, **RUNNING}
 DISTRIBUTION = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import read_device_users
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
     drain as plan_teardown,
 )
@@ -65,3 +66,27 @@ def test_each_step_is_a_task():
     assert {step.title for step in plan_teardown.STEPS} <= {
         task["name"] for file in files for task in file
     }
+
+
+def test_what_a_reboot_would_end(tmp_path):
+    """Whatever the kubelet does: the processes that compute, and containers that may idle."""
+    for pid, command, target in (
+        (7, "train", "/dev/nvidia-uvm"),
+        (8, "dcgm-exporter", "/dev/nvidia0"),
+    ):
+        (tmp_path / f"proc/{pid}/fd").mkdir(parents=True)
+        (tmp_path / f"proc/{pid}/fd/3").symlink_to(target)
+        for name, text in (("comm", command), ("cgroup", "0::/system.slice/x"), ("maps", "")):
+            (tmp_path / f"proc/{pid}" / name).write_text(text)
+    containers = [
+        {"name": name, "gpus": gpus, "of_pod": of_pod}
+        for name, gpus, of_pod in (
+            ("notebook", True, False),
+            ("web", False, False),
+            ("k8s_POD_x", True, True),
+        )
+    ]
+    docker = {"docker": {"containers": containers}}
+    node = {"device_users": read_device_users(tmp_path), "engines": docker}
+    assert plan_teardown.work(node) == ["container notebook", "train (process 7)"]
+    assert plan_teardown.users(node) == ["train (process 7)", "dcgm-exporter (process 8)"]
