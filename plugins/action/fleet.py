@@ -117,6 +117,7 @@ class ActionModule(ActionBase):
             result |= {
                 "report": "" if self._task.check_mode else path,
                 "verdicts": {verdict["host"]: verdict for verdict in verdicts},
+                "cordoned": fleet.cordoned(verdicts),
                 "failures": fleet.failures(verdicts, answers.unanswered),
                 **_end(
                     fleet.outcome(verdicts, answers.unanswered, is_proof=query != "left_out"),

@@ -200,6 +200,11 @@ refusals:
   description: Why nobody knows what a host will fetch, by host. The list is without these hosts.
   type: dict
   returned: with O(query=downloads)
+cordoned:
+  description: Hosts that are cordoned although nothing is wrong with them.
+  type: list
+  elements: str
+  returned: with O(query=verdicts)
 failures:
   description: The codes of the findings for which a host fails, by host.
   type: dict

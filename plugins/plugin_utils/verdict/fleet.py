@@ -354,6 +354,15 @@ def failures(
     }
 
 
+def cordoned(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the hosts that are cordoned although they are well."""
+    return [
+        verdict["host"]
+        for verdict in verdicts
+        if verdict["ok"] and any(one["code"] == "NODE_CORDONED" for one in verdict["findings"])
+    ]
+
+
 def fails(verdict: Mapping[str, Any]) -> bool:
     """Tell whether the host fails. What a run in check mode is about to mend does not count."""
     return not verdict["ok"] and not verdict.get("planned")

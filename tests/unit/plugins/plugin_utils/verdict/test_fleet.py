@@ -498,3 +498,13 @@ def test_run_that_does_not_start_judges_no_node() -> None:
     assert refused["layers"]["pci"] == other["layers"]["pci"] == len(NODE["pci"])
     rows = table([refused, other])
     assert [row.split()[-1] for row in rows[1:]] == ["REBOOT_NEEDED", "-"]
+
+
+def test_only_proven_nodes_are_uncordoned():
+    cordon = finding("NODE_CORDONED", "x", by="by this collection, since 1", node="x")
+    verdicts = [
+        {"host": "gpu-1", "ok": True, "findings": [cordon]},
+        {"host": "gpu-2", "ok": False, "findings": [cordon, REBOOT]},
+        {"host": "gpu-3", "ok": True, "findings": []},
+    ]
+    assert fleet.cordoned(verdicts) == ["gpu-1"]
