@@ -578,7 +578,7 @@ def test_lock_that_stays(act: Any) -> None:
 def test_nothing_is_installed_while_a_node_reboots(act: Any, lock: Any, expected: Any) -> None:
     result, ran = act(lambda *_call: {"changed": False, "lock": lock}, operation="await_lock")
     assert (codes(result), result["changed"]) == (expected, False)
-    assert {name for name in names(ran)} == {"packages"}
+    assert {*names(ran)} == {"packages"}
 
 
 def asked(printed: str = "", error: str | None = None, **more: Any) -> Answer:
