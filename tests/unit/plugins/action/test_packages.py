@@ -571,13 +571,14 @@ def test_lock_that_stays(act: Any) -> None:
 @pytest.mark.parametrize(
     ("lock", "expected"),
     [
-        (None, []),
-        ({"pid": 7, "command": "apt", "started": None}, ["PACKAGE_MANAGER_LOCKED"]),
+        (None, ""),
+        ({"pid": 7, "command": "apt", "started": None}, "PACKAGE_MANAGER_LOCKED"),
     ],
 )
 def test_nothing_is_installed_while_a_node_reboots(act: Any, lock: Any, expected: Any) -> None:
     result, ran = act(lambda *_call: {"changed": False, "lock": lock}, operation="await_lock")
-    assert (codes(result), result["changed"]) == (expected, False)
+    assert result.get("msg", "").split(" ")[0] == expected
+    assert result["changed"] is False
     assert {*names(ran)} == {"packages"}
 
 
