@@ -44,6 +44,7 @@ from ansible.plugins.callback import CallbackBase
 from ansible_collections.metal.gpu.plugins.module_utils.words import some
 
 _EVERY_S = 15
+_EXPLAINED = ": see the explanation above."  # in playbooks/_end.yml
 _CENSORED = "(censored due to no_log)"
 
 
@@ -158,6 +159,8 @@ class CallbackModule(CallbackBase):
         else:
             parts = (values.get(key) for key in ("msg", "module_stderr", "stderr"))
             text = "\n".join(dict.fromkeys(_text(part) for part in parts if part))
+        if text.endswith(_EXPLAINED):
+            return  # the findings stand above, and the last lines name the host
         self._display.display(
             f"{word}: [{result._host.get_name()}] {self._name(result)}\n{text}",
             color=C.COLOR_ERROR,

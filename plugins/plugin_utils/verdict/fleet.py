@@ -36,6 +36,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     BUSY,
     OK,
     PLANNED,
+    codes,
     stopped,
     word,
 )
@@ -348,7 +349,7 @@ def failures(
 ) -> dict[str, str]:
     """Return the codes for each host that fails for more than what every host has."""
     return {
-        verdict["host"]: ", ".join(one["code"] for one in verdict["findings"])
+        verdict["host"]: ", ".join(codes(verdict))
         for verdict in verdicts
         if fails(verdict) and any(one not in unanswered for one in verdict["findings"])
     }

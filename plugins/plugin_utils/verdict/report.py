@@ -13,6 +13,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import
 from ansible_collections.metal.gpu.plugins.module_utils.findings import (
     CATALOGUE,
     DOCUMENT,
+    NOTICE,
     STOP,
     finding,
 )
@@ -209,4 +210,10 @@ def word(verdict: Mapping[str, Any]) -> str:
         return BUSY if verdict.get("busy") else OK
     if verdict.get("planned"):
         return PLANNED
-    return " ".join(dict.fromkeys(found["code"] for found in verdict["findings"])) or "-"
+    return " ".join(codes(verdict)) or "-"
+
+
+def codes(verdict: Mapping[str, Any]) -> list[str]:
+    """Return the codes for which a host fails. A notice is none of them."""
+    failing = [one["code"] for one in verdict["findings"] if one["severity"] != NOTICE]
+    return list(dict.fromkeys(failing))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -70,6 +71,13 @@ def test_loop_is_one_line_and_repeated_lines_are_one(callback, printed) -> None:
         "changed: [gpu-1] Delete (a, b)",
         "changed: [gpu-1] Remove the file",
     ]
+
+
+def test_codes_that_stand_above_are_not_printed_again(callback, printed) -> None:
+    playbook = (Path(__file__).parents[4] / "playbooks/_end.yml").read_text()
+    assert quiet._EXPLAINED in playbook
+    callback.v2_runner_on_failed(result("Fail", msg=f"GPU_FAULTY{quiet._EXPLAINED}"))
+    assert printed == []
 
 
 def test_results_of_a_module_are_no_loop(callback, printed) -> None:

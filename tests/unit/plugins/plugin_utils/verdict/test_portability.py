@@ -393,7 +393,7 @@ def exclusive(node: dict[str, Any]) -> dict[str, Any]:
         ),
         pytest.param(
             NEW, FULL, range(7), ["COMPUTE_FAILED", "CONTAINER_GPUS_BUSY"],
-            "COMPUTE_FAILED CONTAINER_GPUS_BUSY", id="nobody uses the last one",
+            "COMPUTE_FAILED", id="nobody uses the last one",
         ),
         pytest.param(
             NEW, TAKEN, range(8), ["COMPUTE_FAILED"], "COMPUTE_FAILED",
