@@ -550,7 +550,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send_json(201, {"kind": "Status", "status": "Success"})
             elif verb == "patch":
                 manager = query.get("fieldManager", "")
-                patched = api.patch(resource, rest[0], body, manager, namespace)
+                applies = "apply-patch" in self.headers.get("Content-Type", "")
+                if applies and (resource, namespace, rest[0]) not in api.objects():
+                    patched = api.put(resource, body)  # server-side apply creates what is missing
+                else:
+                    patched = api.patch(resource, rest[0], body, manager, namespace)
                 if loses:
                     raise ConnectionResetError
                 self._send_json(200, patched)
