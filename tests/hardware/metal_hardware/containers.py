@@ -42,9 +42,9 @@ class Containers:
         """Return what the program prints that adds two vectors on each GPU of its container."""
         self._count += 1
         ctr = (self._kit / "bin/ctr", "--address", self._folder / "containerd.sock")
-        argv = (*ctr, "run", "--rm", "--rootfs", "--runc-binary",
+        argv: list[str | Path] = [*ctr, "run", "--rm", "--rootfs", "--runc-binary",
                 runtime or self._kit / "bin/runc", *options,
-                self._kit / "root", f"hardware-{self._count}", "/bin/add")  # fmt: skip
+                self._kit / "root", f"hardware-{self._count}", "/bin/add"]  # fmt: skip
         done = subprocess.run(argv, capture_output=True, text=True, timeout=90, check=False)
         try:
             answer: dict[str, Any] = json.loads(done.stdout)
