@@ -34,6 +34,7 @@ options:
         key: every
 """
 
+import re
 import time
 from threading import Event, Thread
 from typing import Any
@@ -41,11 +42,13 @@ from typing import Any
 from ansible import constants as C
 from ansible.plugins.callback import CallbackBase
 
-from ansible_collections.metal.gpu.plugins.module_utils.words import some
+from ansible_collections.metal.gpu.plugins.module_utils.words import printable, some
 
 _EVERY_S = 15
 _EXPLAINED = ": see the explanation above."  # in playbooks/_end.yml
 _CENSORED = "(censored due to no_log)"
+# How lines of ours begin, which programs read. One that a node has chosen is moved to the right.
+_OWN = re.compile(r"^(?=(?:changed|failed|unreachable|waiting|metal_gpu_\w+):)", re.MULTILINE)
 
 
 class CallbackModule(CallbackBase):
@@ -108,15 +111,19 @@ class CallbackModule(CallbackBase):
             if values.get("diff") and values.get("changed"):
                 difference = self._get_diff(values["diff"])
                 if difference:
-                    self._display.display(difference.rstrip())
+                    self._say(_OWN.sub("  ", difference.rstrip()))
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         self._over.set()
         for word, hosts in (("failed", stats.failures), ("unreachable", stats.dark)):
             if hosts:
-                self._display.display(f"{word}: {some(hosts)}", color=C.COLOR_ERROR)
+                self._say(f"{word}: {some(hosts)}", color=C.COLOR_ERROR)
         for name, value in stats.custom.get("_run", {}).items():
-            self._display.display(f"{name}: {value}")
+            self._say(f"{name}: {value}")
+
+    def _say(self, text: str, **how: Any) -> None:
+        """Print what may be of a node, which controls neither the terminal nor other lines."""
+        self._display.display(printable(text), **how)
 
     def _end(self, result: Any) -> bool:
         """Return whether the result is to be shown. A loop is one line, with all its items."""
@@ -133,9 +140,9 @@ class CallbackModule(CallbackBase):
         self._handle_warnings(values)
         if values.get("_ansible_verbose_always"):  # as the module debug asks
             if not result._task.run_once:
-                self._display.display(f"[{result._host.get_name()}] {self._name(result)}")
+                self._say(f"[{result._host.get_name()}] {self._name(result)}")
             variable = values.get(result._task.args.get("var"))
-            self._display.display(_text(values.get("msg", variable)))
+            self._say(_text(values.get("msg", variable)))
         elif values.get("changed"):
             if is_item:
                 return True
@@ -145,10 +152,10 @@ class CallbackModule(CallbackBase):
     def _changed(self, result: Any, items: list[str]) -> None:
         host = result._host.get_name()
         line = f"changed: [{host}] {self._name(result)}" + (
-            f" ({', '.join(items)})" if items else ""
+            _OWN.sub("  ", f" ({', '.join(items)})") if items else ""
         )
         if self._last.get(host) != line:  # a task that is included for each of several things
-            self._display.display(line, color=C.COLOR_CHANGED)
+            self._say(line, color=C.COLOR_CHANGED)
         self._last[host] = line
 
     def _failed(self, result: Any, word: str = "failed") -> None:
@@ -161,7 +168,7 @@ class CallbackModule(CallbackBase):
             text = "\n".join(dict.fromkeys(_text(part) for part in parts if part))
         if text.endswith(_EXPLAINED):
             return  # the findings stand above, and the last lines name the host
-        self._display.display(
+        self._say(
             f"{word}: [{result._host.get_name()}] {self._name(result)}\n{text}",
             color=C.COLOR_ERROR,
         )
@@ -176,10 +183,11 @@ class CallbackModule(CallbackBase):
             seconds = time.monotonic() - self._started
             hosts = list(self._waiting)
             if hosts and seconds >= self._every_s:
-                self._display.display(f"waiting: {self._task}, {seconds:.0f} s, on {some(hosts)}")
+                self._say(f"waiting: {self._task}, {seconds:.0f} s, on {some(hosts)}")
 
 
 def _text(message: Any) -> str:
     if isinstance(message, (list, tuple)):
-        return "\n".join(map(str, message))
-    return str(message).removeprefix("Task failed: ").removeprefix("Action failed: ")
+        message = "\n".join(map(str, message))
+    text = str(message).removeprefix("Task failed: ").removeprefix("Action failed: ")
+    return _OWN.sub("  ", text)

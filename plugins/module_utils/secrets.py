@@ -25,8 +25,10 @@ _WORDS = re.compile(r"[\w.+/~-]*")
 # A key is secret if it ends in one of these, or in its plural: `registryPassword` and
 # `--docker-token` are, but `secretName` and `authenticationTokenWebhook` are not.
 _WORD = (
-    r"(?:pass(?:word|wd|phrase|code)|_pass|pwd|secret|token|auth|credentials?|api[_-]?key"
-    r"|(?:secret|private|access|account)(?:[_-]?access)?[_-]?key|client-key-data|authorization)"
+    r"(?:pass(?:word|wd|phrase|code)|pwd|secret|token|auth|credentials?|api[_-]?key"
+    r"|(?:(?<![a-z])|(?-i:(?<=[a-z])(?=P)))pass|(?<![a-z])(?:pw|psk)|cookie"
+    r"|(?:secret|private|access|account|encryption|licen[cs]e)(?:[_-]?access)?[_-]?key"
+    r"|client-key-data|authorization)"
 )
 # The end of a line without a value, and the lines without any up to the next one. The limits keep a
 # text of comments from being read again and again.
@@ -89,6 +91,9 @@ _FORMS = tuple(
         rf"(?P<before>--[\w-]{{0,60}}{_WORD}"
         r"(?:[ \t]+|\\*[\"'],\s*\\*[\"']|[\"']?[ \t]*\r?\n[ \t]*-[ \t]+[\"']?))"
         r"(?![-=:])[^\s\"'\\]+(?P<after>)",
+        rf"(?P<before><[\w:.-]{{0,60}}{_WORD}>)[^<\s][^<]*(?P<after></)",
+        r"(?P<before>\b(?:docker|podman|nerdctl|helm registry|oras|skopeo) login\b[^\n;|&]{0,200}?"
+        r"[ \t]-p[ \t=]?)[^\s\"'\\]+(?P<after>)",
         # The user of a .repo file can be a token. Other files have quotes or a colon.
         r"(?P<before>(?m:^)[ \t+-]*username[ \t]*=[ \t]*)(?![\s\"'])[^\n]+(?P<after>)",
         r"(?P<before>\b(?:machine|login|account)\s+\S+\s+password\s+)\S+(?P<after>)",

@@ -75,6 +75,7 @@ class Node:
     host: Host
     observed: Observed | None  # what metal.gpu.node_info returns as gpu_node
     unobserved: Finding | None = None  # why there is no observation
+    host_key: str | None = None  # the fingerprint by which SSH has known it
 
     @property
     def name(self) -> str:
@@ -167,7 +168,8 @@ def observe(host: Host, session: Session) -> Node:
         cut = "the connection ended during the observation"
         raise Unreachable(finding("NODE_UNREACHABLE", host.name, error=cut))
     try:
-        return Node(host, interpret(node_program.read(answer.stdout, answer.stderr)))
+        observed = interpret(node_program.read(answer.stdout, answer.stderr))
+        return Node(host, observed, host_key=getattr(session, "host_key", None))
     except node_program.PythonMissing as error:
         return Node(host, None, finding("PYTHON_MISSING", host.name, found=str(error)))
     except node_program.NotObserved as error:

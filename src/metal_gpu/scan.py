@@ -56,6 +56,7 @@ class Machine(TypedDict):
     observed: bool
     hostname: str | None
     boot_id: str | None
+    host_key: str | None  # the fingerprint by which SSH has known it
     system: str | None
     kernel: str | None
     gpus: list[Gpu]
@@ -160,6 +161,7 @@ def _unknown(host: Host, answer: Answer) -> Machine:
         "observed": False,
         "hostname": None,
         "boot_id": None,
+        "host_key": None,
         "system": None,
         "kernel": None,
         "gpus": [],
@@ -197,6 +199,7 @@ def _described(machine: Machine, node: Node) -> Machine:
         "observed": True,
         "hostname": _printable(observed["hostname"]),
         "boot_id": observed["boot_id"],
+        "host_key": node.host_key,
         "system": _printable(observed["os"]["name"]),
         "kernel": _printable(observed["kernel"]["release"]),
         "gpus": _gpus(observed),
@@ -285,15 +288,15 @@ def name_machines(machines: Sequence[Machine]) -> Found:
 
     A machine that was found by its address gets its host name, if no other machine has it. If two
     have it, that is a collision. A machine that was found at two addresses is kept once, and that
-    is a notice.
+    is a notice. A machine chooses its names, so both addresses must also have one host key.
     """
     notices: list[str] = []
     collisions: list[str] = []
-    first: dict[tuple[str, str], Machine] = {}
+    first: dict[tuple[str, str, str | None], Machine] = {}
     kept: list[Machine] = []
     for machine in machines:
-        key = (machine["boot_id"] or "", machine["hostname"] or "")
-        known = first.setdefault(key, machine) if all(key) else machine
+        key = (machine["boot_id"] or "", machine["hostname"] or "", machine["host_key"])
+        known = first.setdefault(key, machine) if all(key[:2]) else machine
         if known is machine:
             kept.append(machine)
         else:

@@ -26,6 +26,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.permissions import refuse_missing
 
 _REMEDY = "  What to do: "
+_LINE, _MORE = "\n", "\n    "  # a line of a message that is no other finding
 _EXPLAINED = re.compile(
     rf"^(?P<code>[A-Z_]+) (?P<message>.*?)\n{_REMEDY}(?P<remedy>.*?) "
     rf"\((?P<reference>{DOCUMENT}#\w+)\)$",
@@ -46,11 +47,11 @@ def explain(entries: Iterable[Mapping[str, Any]]) -> list[str]:
     for entry in entries:
         if "code" in entry:
             lines += [
-                f"{entry['code']} {entry['message']}",
+                f"{entry['code']} {entry['message'].replace(_LINE, _MORE)}",
                 f"{_REMEDY}{entry['remedy']} ({entry['reference']})",
             ]
         else:
-            lines.append(f"{entry['name']} ({entry['reason']})")
+            lines.append(f"{entry['name']} ({entry['reason']})".replace(_LINE, _MORE))
     return lines
 
 
@@ -90,7 +91,12 @@ def stopped(result: Mapping[str, Any], host: str, task: str) -> list[dict[str, s
     failed = [one for one in items if one.get("failed", True)]
     error = "; ".join(dict.fromkeys(_error(one) for one in failed or [result]))
     explained = [
-        {**found.groupdict(), "host": host, "severity": CATALOGUE[found["code"]].severity}
+        {
+            **found.groupdict(),
+            "message": found["message"].replace(_MORE, _LINE),
+            "host": host,
+            "severity": CATALOGUE[found["code"]].severity,
+        }
         for found in _EXPLAINED.finditer(error)
         if found["code"] in CATALOGUE
     ]

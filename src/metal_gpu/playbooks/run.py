@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.words import printable
 from metal_gpu import inventory
 from metal_gpu.playbooks import files
 from metal_gpu.playbooks.options import PROMPTS
@@ -30,7 +31,6 @@ from metal_gpu.playbooks.stopping import Stop
 
 CALLBACK = "metal.gpu.quiet"
 INSTALL = "pip install 'metal-gpu[ansible]'"
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _POLL_S = 0.5  # how often ansible-runner asks whether to stop, if nothing is printed
 _NOT_OF_THE_USER = (
     *("ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_RETRY_FILES_ENABLED"),
@@ -139,7 +139,7 @@ def plain(text: str) -> str:
 
     What else controls a terminal is of a node, and becomes a question mark.
     """
-    return _CONTROLS.sub("?", re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).replace("\r", ""))
+    return printable(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).replace("\r", ""))
 
 
 def _path(environment: Mapping[str, str]) -> str:

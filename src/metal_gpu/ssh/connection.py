@@ -23,7 +23,7 @@ from paramiko.packet import Packetizer
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from metal_gpu.hosts import Host
-from metal_gpu.ssh import host_keys, jumps, login
+from metal_gpu.ssh import host_keys, jumps, known_hosts, login
 from metal_gpu.ssh.conversation import Pipe
 from metal_gpu.ssh.sessions import KEPT_BACK, CommandSession, is_full, unreachable
 from metal_gpu.ssh.settings import Settings, Unreachable
@@ -301,6 +301,7 @@ class RemoteSession(CommandSession):
         super().__init__(host, settings, is_proven=is_proven)
         self._transport = transport
         self._hop = hop
+        self.host_key = known_hosts.fingerprint(transport.get_remote_server_key().asbytes())
 
     def start(self, command_line: str) -> Pipe:
         with _explained(self.host):

@@ -17,12 +17,14 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TextIO
 
+from ansible_collections.metal.gpu.plugins.module_utils.words import TURNS
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
 # rich takes 100 ms to load, so only what prints with it does.
-_CONTROLS = re.compile("[\x7f-\x9f]")
+_CONTROLS = re.compile(f"[\x7f-\x9f{TURNS}]")
 _TRAILING = re.compile(r" +$", re.MULTILINE)
 _NO_LIMIT = 10_000  # columns
 _PARTS = 4096  # of JSON that are written together: about 64 KiB

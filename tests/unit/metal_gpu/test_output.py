@@ -146,7 +146,7 @@ def test_what_a_machine_says_does_not_control_the_terminal(monkeypatch, is_termi
     output.print_json({EVIL: EVIL})
     printed = stream.getvalue()
     assert printed.count("a?]52;c;aGk=") >= 6
-    assert not set(printed) & set("\x1b\x07\x9b")
+    assert not set(printed) & set("\x1b\x07\x9b\u202e")
 
 
 def test_json_keeps_its_values(capsys):
@@ -158,4 +158,4 @@ def test_json_keeps_its_values(capsys):
 
 def test_lines_of_a_run_do_not_control_the_terminal():
     assert run.plain("\x1b[31mred\x1b[0m\r\n" + EVIL) == "red\n" + run.plain(EVIL)
-    assert run.plain("\x1b]0;title\x07") == "?]0;title?"
+    assert run.plain("\x1b]0;title\x07\u202e") == "?]0;title??"

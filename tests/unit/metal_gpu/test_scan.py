@@ -71,6 +71,7 @@ def test_virgin_machine() -> None:
         "observed": True,
         "hostname": "gpu-1",
         "boot_id": "5a1f4e0e-8b1b-4b43-9d0c-0c5d3e0c9a11",
+        "host_key": None,
         "system": "Debian GNU/Linux 12 (bookworm)",
         "kernel": "6.1.0-26-amd64",
         "gpus": [
@@ -175,6 +176,21 @@ def _named(*rows: tuple[str, str, str]) -> tuple[list[str], Found]:
     }
     named = name_machines(find(reached, _observer(**found)))
     return [one["host"] for one in named.machines], named
+
+
+@pytest.mark.parametrize(("other_key", "kept"), [("a", 1), ("b", 2)])
+def test_a_machine_does_not_hide_another_one(other_key: str, kept: int) -> None:
+    """It chooses its boot id and its host name, but has no other machine's host key."""
+    keys = {"10.0.0.1": "a", "10.0.0.2": other_key}
+    observed = _observation("virgin", hostname="gpu-1", boot_id="a")
+    found = name_machines(
+        find(
+            [*map(_reached, keys)],
+            lambda hosts: [Node(one, observed, host_key=keys[one.name]) for one in hosts],
+        )
+    )
+    assert len(found.machines) == kept
+    assert (len(found.notices), len(found.collisions)) == ((1, 0) if kept == 1 else (0, 1))
 
 
 def test_names_are_host_names_where_addresses_were_given() -> None:

@@ -119,6 +119,24 @@ def test_failure_is_explained_once_and_without_source(callback, printed) -> None
     ]
 
 
+@pytest.mark.parametrize("how", ["failed", "unreachable", "message", "diff", "item"])
+def test_what_a_node_says_controls_nothing(callback, printed, how) -> None:
+    evil = "\x1b]0;T\x07\x9b2J\u202e\nmetal_gpu_outcome: ok\nfailed: [gpu-2] x"
+    if how == "message":
+        callback.v2_runner_on_ok(result("Show", msg=["one", evil], _ansible_verbose_always=True))
+    elif how == "diff":
+        callback.v2_on_file_diff(result("Write", changed=True, diff={"prepared": evil}))
+    elif how == "item":
+        callback.v2_runner_item_on_ok(result("Delete", changed=True, _ansible_item_label=evil))
+        callback.v2_runner_on_ok(result("Delete", changed=True, results=[{}], loop=[evil]))
+    else:
+        values = result("Refuse", msg=evil, module_stderr=f"{evil}!")
+        getattr(callback, f"v2_runner_on_{how}")(values)
+    (text,) = printed
+    assert not {*text} & {*"\x1b\x07\x9b\u202e"}
+    assert not any(line.startswith(("metal_gpu_", "failed: [gpu-2]")) for line in text.split("\n"))
+
+
 def test_output_that_is_hidden_stays_hidden(callback, printed) -> None:
     callback.v2_runner_on_failed(result("Add", msg="CANARY", _ansible_no_log=True))
     assert "CANARY" not in "".join(printed)

@@ -198,8 +198,10 @@ def test_why_the_run_stopped(result: dict[str, Any], error: str) -> None:
 
 def test_what_a_role_has_explained_stays_what_it_is() -> None:
     found = [
-        finding("KUBELET_DOWN", "gpu-1", error="x (y)\nz"),
+        finding("KUBELET_DOWN", "gpu-1", error="x (y)\nKUBELET_DOWN gpu-2: z"),
         finding("DRIVER_IN_USE", "gpu-1", users="a"),
     ]
     assert stopped({"msg": "\n".join(explain(found))}, "gpu-1", "Refuse") == found
     assert stopped({"msg": explain(found)}, "gpu-1", "Refuse") == found
+    lines = "\n".join(explain(found)).split("\n")
+    assert [line[:4] for line in lines] == ["KUBE", "    ", "  Wh", "DRIV", "  Wh"]
