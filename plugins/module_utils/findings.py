@@ -1116,7 +1116,8 @@ Remedy: set `teardown_drain: true` to evict the pods that a controller recreates
   others yourself
 
 GPU_PODS_STAY (refusal): pods with GPUs must not be evicted: {pods}
-Remedy: delete these pods, or their DaemonSet, yourself
+Remedy: delete these pods, or their DaemonSet, or a device plugin that is not of this collection,
+  yourself
 
 # --- verdict --------------------------------------------------------------------------------------
 

@@ -134,8 +134,9 @@ def admission(
     `reports` has, for each inventory host, its refusals, its notices, its node_name (empty if
     unknown), whether the kubelet runs, and the roles that have work. `cluster` has the rows of the
     nodes from metal.gpu.gpu_capacity (in a teardown from metal.gpu.gpu_drain) or the module's
-    error, the missing permissions, and the refusals of the cluster. `invalid` has the refusals
-    of variables by host and name. `drain` is whether pods may be evicted.
+    error, the missing permissions, the refusals of the cluster, and the device plugins that stay.
+    `invalid` has the refusals of variables by host and name. `drain` is whether pods may be
+    evicted.
 
     Returns every finding once, the findings of each host that has any, the notices, and whether to
     start. A refusal of the cluster or of the inventory stops all nodes.
@@ -176,7 +177,8 @@ def _refusals(
         # A stopped kubelet, which lacks an engine or has bad flags, may join later in the run.
         if row.get("state") == "missing" and report["kubelet_running"]:
             found.append(finding("NODE_NOT_IN_CLUSTER", host, node=report["node_name"]))
-        found += refuse_holders(host, row.get("pods", ()), drain=drain)
+        plugin = cluster.get("staying", {}).get(report["node_name"], "")
+        found += refuse_holders(host, row.get("pods", ()), drain=drain, plugin=plugin)
     named = {host: report["node_name"] for host, report in reports.items() if report["node_name"]}
     return found + name_clashes(named)
 

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_drain import CORDONED
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer, Refusal
-from ansible_collections.metal.gpu.tests.unit.support.playbooks import LOCAL, Run, run
+from ansible_collections.metal.gpu.tests.unit.support.playbooks import LOCAL, ROOT, Run, run
 
 SYSTEMCTL = """\
 #!/bin/sh
@@ -332,3 +334,23 @@ def test_no_driver_goes_while_its_gpus_are_in_use(tmp_path, slug):
     assert "DRIVER_IN_USE gpu-1: " in found.words
     assert "train (process 7)" in found.words
     assert not (tmp_path / "failed").exists()  # no service was touched
+
+
+def test_a_teardown_that_fails_after_its_drain_leaves_no_cordon(tmp_path, server):
+    """The device plugin stays, so the pods may come back."""
+    mark = {"annotations": {CORDONED: "a 2026-11-28T06:00:00Z 4"}}
+    for spec, metadata in (({"unschedulable": True}, mark), ({"unschedulable": True}, {})):
+        ours = bool(metadata)
+        server.put("nodes", {"metadata": {"name": "gpu-1", **metadata}, "spec": spec, "status": {}})
+        kubeconfig = str(server.kubeconfig(tmp_path / "kubeconfig"))
+        facts = {"metal_gpu": {"node": IDLE}, "metal_gpu_kubeconfig": kubeconfig}
+        folder = tmp_path / str(ours)
+        folder.mkdir()
+        found = carry_out(folder, "teardown", "give_up.yml", {"gpu-1": facts})
+        assert found.code != 0
+        node = server.objects()["nodes", "", "gpu-1"]
+        assert bool(node["spec"].get("unschedulable")) is not ours
+    (block,) = yaml.safe_load((ROOT / "playbooks/teardown.yml").read_text())[2]["tasks"]
+    assert [one["ansible.builtin.import_role"]["tasks_from"] for one in block["rescue"]] == [
+        "give_up.yml"
+    ]

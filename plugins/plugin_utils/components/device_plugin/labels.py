@@ -99,6 +99,28 @@ def keeping(
     }
 
 
+def refuse_keeping(
+    members: Iterable[Member], rows: Mapping[str, Row], labels: Mapping[str, str], scheduled: int
+) -> list[dict[str, str]]:
+    """Refuse nodes that will keep the plugin, as `keeping` does later, before a pod is evicted.
+
+    Our DaemonSet is `scheduled` on so many nodes. Without others, it goes whoever set the labels.
+    """
+    labelled = {name: row for name, row in rows.items() if labels.items() <= row["labels"].items()}
+    others = scheduled - len(labelled)
+    return [
+        finding(
+            "LABEL_OF_ADMIN",
+            one["host"],
+            label=",".join(f"{key}={value}" for key, value in labels.items()),
+            others=f"{others} of {scheduled} nodes",
+        )
+        for one in members
+        if one["node"] in labelled and others > 0
+        if not labels.keys() & {*_added(labelled[one["node"]]["annotations"])}
+    ]
+
+
 def _taken(row: Row, labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels that a node has with another value.
 

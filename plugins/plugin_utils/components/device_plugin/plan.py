@@ -32,7 +32,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.manifest import (
     HANDLER,
     MARKS,
-    SELECTOR,
     former_config,
     manifests,
     proof_class,
@@ -53,8 +52,10 @@ CLUSTER = "cluster"  # the host of the refusals
 def plan(observed: Observed, desired: Desired) -> PlanResult:
     """Judge the DaemonSets of a cluster, and choose how GPUs get into containers."""
     data: Data = {
-        "used": _used(desired, {"matchLabels": SELECTOR}),
+        # The plugin of Helm's chart has the same selector.
+        "used": _used(desired, {"matchLabels": MARKS}),
         "is_adopted": False,
+        "staying": {},
         "marks": [selector_text({"matchLabels": MARKS})],
         "manifests": [],
         "former": [],
@@ -63,6 +64,14 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
     plan = Plan(CLUSTER, data)
     if desired["state"] == "absent":
         data["removed"] = guard.removed(observed["policies"] or {})
+        data["staying"] = _staying(observed)
+        ours = [one for one in observed["daemonsets"] if _is_ours(one)]
+        plan.refusals += labels.refuse_keeping(
+            observed["members"],
+            observed["rows"],
+            desired["node_selector"],
+            sum(section(one, "status").get("desiredNumberScheduled", 0) for one in ours),
+        )
         return plan.result()
     for error in observed["errors"]:
         plan.refusals.append(explain_error(error, CLUSTER, "CLUSTER_UNUSABLE"))
@@ -109,6 +118,18 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
     data["manifests"] = [*proof_class(observed["priority_classes"]), *data["manifests"]]
     guard.plan_guard(plan, observed, desired)
     return plan.result()
+
+
+def _staying(observed: Observed) -> dict[str, str]:
+    """Return the nodes that keep their GPUs, with the plugin of somebody else that runs there."""
+    return {
+        name: _name(daemonset["metadata"])
+        for daemonset in observed["daemonsets"]
+        for template in [daemonset["spec"]["template"]]
+        if rivals.is_nvidia_plugin(template) and not _is_ours(daemonset)
+        for name, row in observed["rows"].items()
+        if selects(name, row["labels"], template["spec"])
+    }
 
 
 def _is_ours(found: Object) -> bool:

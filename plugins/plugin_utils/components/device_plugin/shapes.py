@@ -101,6 +101,7 @@ class Data(TypedDict):
 
     used: Used
     is_adopted: bool  # `used` is not of this role
+    staying: Mapping[str, str]  # with `absent`: the plugin that a node keeps, by node
     marks: list[str]  # how queries select the objects of this role
     manifests: list[Manifest]
     former: list[Manifest]  # the ConfigMap of a configuration that left the variable

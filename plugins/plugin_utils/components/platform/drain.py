@@ -65,10 +65,13 @@ def _describe(user: DeviceUser) -> str:
     return f"{user['command']} (process {user['pid']}{pod})"
 
 
-def refuse_holders(host: str, pods: Sequence[Holder], *, drain: bool) -> list[dict[str, str]]:
-    """Return the refusals for the pods that hold GPUs of a host."""
+def refuse_holders(
+    host: str, pods: Sequence[Holder], *, drain: bool, plugin: str = ""
+) -> list[dict[str, str]]:
+    """Return the refusals for the pods that hold GPUs of a host, which keeps a plugin."""
     if pods and not drain:
         holders = [f"{pod['name']} ({pod['gpus']})" for pod in pods]
         return [finding("GPUS_IN_USE", host, pods=", ".join(holders))]
-    staying = [f"{pod['name']} ({pod['stays']})" for pod in pods if pod["stays"]]
+    again = plugin and f"the device plugin {plugin} stays, so the pod would come back"
+    staying = [f"{pod['name']} ({pod['stays'] or again})" for pod in pods if pod["stays"] or again]
     return [finding("GPU_PODS_STAY", host, pods=", ".join(staying))] if staying else []

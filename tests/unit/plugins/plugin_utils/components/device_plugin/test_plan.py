@@ -314,10 +314,36 @@ def test_ours_is_found_by_its_labels() -> None:
         assert data["used"] == {
             "namespace": "kube-system",
             "name": "nvidia-device-plugin",
-            "selectors": ["app.kubernetes.io/name=nvidia-device-plugin"],
+            "selectors": data["marks"],  # Helm's pods can have our name, but not our mark
         }
         assert data["is_adopted"] is False
         assert data["marks"] == [",".join("=".join(mark) for mark in reversed(MARKS.items()))]
+
+
+GPU_LABEL = {"nvidia.com/gpu.present": "true"}
+BY_US = {"metal.gpu/labelled": "nvidia.com/gpu.present"}
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "added", "refused", "staying"),
+    [
+        pytest.param(2, {}, ["h1"], {}, id="the admin's label, and another node needs it"),
+        pytest.param(2, BY_US, [], {}, id="our label"),
+        pytest.param(1, {}, [], {}, id="no other node: the DaemonSet goes"),
+        pytest.param(1, {}, [], {"n1": "gpu-operator/x"}, id="an adopted plugin"),
+    ],
+)
+def test_what_a_teardown_knows_before_it_evicts(
+    scheduled: int, added: dict[str, str], refused: Any, staying: Any
+) -> None:
+    """The node would keep its GPUs, so evicted pods would come back, or the node stay cordoned."""
+    found = [FOREIGN] if staying else [ours(nodes=scheduled)]
+    rows = {"n1": {"state": "ok", "labels": GPU_LABEL, "annotations": added}}
+    made = plan(found, state="absent", members=members("containerd"), rows=rows)
+    assert [(one["code"], one["host"]) for one in made["refusals"]] == [
+        ("LABEL_OF_ADMIN", host) for host in refused
+    ]
+    assert made["data"]["staying"] == staying
 
 
 @pytest.mark.parametrize(

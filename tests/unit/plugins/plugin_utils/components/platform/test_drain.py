@@ -68,6 +68,13 @@ def test_each_step_is_a_task():
     }
 
 
+def test_no_pod_is_evicted_from_a_node_that_keeps_its_plugin():
+    (found,) = plan_teardown.refuse_holders("gpu-1", [JOB], drain=True, plugin="gpu-operator/x")
+    assert found["code"] == "GPU_PODS_STAY"
+    assert "ml/job (the device plugin gpu-operator/x stays, so" in found["message"]
+    assert plan_teardown.refuse_holders("gpu-1", [], drain=True, plugin="gpu-operator/x") == []
+
+
 def test_what_a_reboot_would_end(tmp_path):
     """Whatever the kubelet does: the processes that compute, and containers that may idle."""
     for pid, command, target in (
