@@ -65,12 +65,16 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
     if desired["state"] == "absent":
         data["removed"] = guard.removed(observed["policies"] or {})
         data["staying"] = _staying(observed)
-        ours = [one for one in observed["daemonsets"] if _is_ours(one)]
+        scheduled = (
+            section(one, "status").get("desiredNumberScheduled", 0)
+            for one in observed["daemonsets"]
+            if _is_ours(one)
+        )
         plan.refusals += labels.refuse_keeping(
             observed["members"],
             observed["rows"],
             desired["node_selector"],
-            sum(section(one, "status").get("desiredNumberScheduled", 0) for one in ours),
+            sum(scheduled),
         )
         return plan.result()
     for error in observed["errors"]:
