@@ -145,6 +145,12 @@ Remedy: set metal_gpu_kubeconfig and metal_gpu_context to the kubelet's cluster 
   /etc/kubernetes/kubelet.conf` on the node shows it); if the node never joined a cluster, run
   `kubeadm join` on it first
 
+NODE_IS_ANOTHER (refusal): the node {node} of the cluster is another machine: {found}; this host has
+  {expected}
+Remedy: set metal_gpu_kubeconfig and metal_gpu_context to the cluster of this host, or correct the
+  address of the host; if the machine was reinstalled under the name of a former one, run `kubectl
+  delete node {node}` and join it again
+
 NODE_RENAMED (refusal): the kubelet joined the cluster as {joined}, but registers as {own} at its
   next start; its certificate does not allow that name
 Remedy: run `hostnamectl set-hostname {joined|NAME}`, or start the kubelet with

@@ -78,6 +78,14 @@ options:
       - The other GPUs are whole. Without it, nothing shows how many GPUs must be whole.
     type: dict
     default: {}
+  machines:
+    description:
+      - The C(boot_id) and the C(machine_id) of nodes, as M(metal.gpu.node_info) returns them. A
+        dictionary keyed by node name.
+      - A Node with another boot id and another machine id is not the one that is asked for.
+        RV(nodes.state) is V(missing), and RV(nodes.another) says why.
+    type: dict
+    default: {}
   give_up:
     description:
       - Do not wait for a node whose cause lasts until somebody does something about it, such as a
@@ -231,6 +239,9 @@ nodes:
         evidence:
           description: Values for the texts of this code.
           type: dict
+    another:
+      description: The ids of the Node, if it is another machine than in O(machines). Else empty.
+      type: str
     surroundings:
       description:
         - Further findings in the form of RV(nodes.cause), such as a second device plugin on the
@@ -256,6 +267,7 @@ nodes:
       message: ""
       evidence: []
       cause: null
+      another: ""
       surroundings: []
     gpu-2:
       state: differs
@@ -281,6 +293,7 @@ nodes:
           namespace: kube-system
           name: nvidia-device-plugin-x2x9k
           error: "XidCriticalError: Xid=79 on Device=GPU-4d23e6a1; marking device as unhealthy."
+      another: ""
       surroundings: []
 error:
   description: Why the API server did not answer. Empty if it answered.
@@ -314,6 +327,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "sharing": {"type": "bool", "default": False},
     "by_hand": {"type": "dict", "default": {}},
     "split": {"type": "dict", "default": {}},
+    "machines": {"type": "dict", "default": {}},
     "give_up": {"type": "bool", "default": False},
     "surroundings": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
@@ -368,6 +382,7 @@ def main() -> None:
             surroundings=params["surroundings"],
             by_hand=params["by_hand"] if params["sharing"] else None,
             split=params["split"],
+            machines=params["machines"],
         ),
         nodes={},
     )

@@ -55,6 +55,10 @@ options:
     type: list
     elements: str
     default: []
+  machines:
+    description: The ids of their machines, as in M(metal.gpu.gpu_capacity).
+    type: dict
+    default: {}
   objects:
     description: Whether to list the DaemonSets, the RuntimeClasses and the admission policies.
     type: bool
@@ -211,6 +215,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     **kube_module.ARGUMENTS,
     "permissions": {**permissions.OPTION, "required": False, "default": []},
     "nodes": {"type": "list", "elements": "str", "default": []},
+    "machines": {"type": "dict", "default": {}},
     "objects": {"type": "bool", "default": False},
     "config_map": {
         "type": "dict",
@@ -259,7 +264,7 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
         return result
     if params["nodes"]:
         amounts = dict.fromkeys(params["nodes"])
-        found = capacity.run(client, amounts, _RESOURCE, 0, {})
+        found = capacity.run(client, amounts, _RESOURCE, 0, {}, machines=params["machines"])
         # A node that is not in the cluster is no failure: whoever asked knows what it means.
         result |= {"nodes": found["nodes"], "error": found["error"]}
         if found["error"]:

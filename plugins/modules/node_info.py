@@ -135,6 +135,11 @@ gpu_node:
       description: Identifier of the boot. It changes with each boot.
       type: str
       sample: 5a1f4e0e-8b1b-4b43-9d0c-0c5d3e0c9a11
+    machine_id:
+      description: Content of C(/etc/machine-id). It stays the same until somebody installs the
+        system anew.
+      type: str
+      sample: 0c5d3e0c9a115a1f4e0e8b1b4b439d0c
     init:
       description: V(systemd) or V(other).
       type: str

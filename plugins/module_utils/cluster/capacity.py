@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.sharing import Expected
 
     Amounts = Mapping[str, Optional[Decimal]]
+    Machines = Mapping[str, Mapping[str, Optional[str]]]
 
 # When evidence is read for the nodes that are still short, if they may be given up. A plugin that
 # has just started registers its GPUs within a few seconds.
@@ -59,6 +60,7 @@ def run(
     surroundings: bool = False,
     by_hand: Mapping[str, Mapping[str, int]] | None = None,
     split: Mapping[str, int | None] | None = None,
+    machines: Machines | None = None,
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" if a node differs; raise KubeError.
 
@@ -66,7 +68,7 @@ def run(
     it is also read what is wrong about the nodes whatever their amounts are. With `by_hand`, the
     amounts are numbers of GPUs, and what nodes must have follows from how these are shared; the
     mapping has what the admin says about single nodes, by resource. `split` are numbers of GPUs in
-    MIG mode.
+    MIG mode. A Node that is another machine than `machines` has for its name is no such node.
 
     If the API server stops answering later, the rows are its last answers, and "error" says why.
     """
@@ -74,6 +76,7 @@ def run(
     expectations = None if by_hand is None else Expectations(client, by_hand, split, clock)
     amounts = {**unawaited, **expected}
     wait = _Wait(client, expected, amounts, resource, timer, expectations, ready=ready)
+    wait.machines = machines or {}
     error = ""
     try:
         wait.follow(give_up=give_up)
@@ -126,6 +129,8 @@ class _Wait:
         self.timer = timer
         self.expectations = expectations
         self.ready = ready
+        self.machines: Machines = {}
+        self.others: dict[str, str] = {}  # the nodes that are other machines, and which
         self.observed: dict[str, NodeStatus] = {}
         self.reached: dict[str, float] = {}  # after how many seconds a node was as expected
         # After how many seconds nobody waited for a node any longer, and why.
@@ -154,7 +159,8 @@ class _Wait:
             if give_up and next_look_s <= self.timer.elapsed_s() < self.timer.limit_s:
                 self._give_up()
                 next_look_s = self.timer.elapsed_s() + NEXT_LOOK_S
-            if self.reached.keys() | self.given_up.keys() == self.expected.keys():
+            done = self.reached.keys() | self.given_up.keys() | self.others.keys()
+            if self.expected.keys() <= done:
                 return
 
     def _give_up(self) -> None:
@@ -206,6 +212,7 @@ class _Wait:
             "seconds": round(self.reached.get(name, seconds), 1),
             "evidence": [*unread, *(evidence.texts if evidence else [])],
             "cause": cause.as_row() if cause else None,
+            "another": self.others.get(name, ""),
         }
 
     def _has_own_names(self, name: str) -> bool:
@@ -229,7 +236,13 @@ class _Wait:
         is_named = node["metadata"]["name"] in self.amounts
         if not is_named:
             return None
-        named = self.expectations.named(node["metadata"]["name"]) if self.expectations else ()
+        name = node["metadata"]["name"]
+        self.others.pop(name, None)
+        other = node_status.another(node, self.machines.get(name))
+        if other:
+            self.others[name] = other
+            return None
+        named = self.expectations.named(name) if self.expectations else ()
         return node_status.parse_node(node, self.resource, named)
 
 

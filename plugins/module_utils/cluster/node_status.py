@@ -114,6 +114,21 @@ def parse_node(node: Mapping[str, Any], resource: str, others: Collection[str] =
     )
 
 
+def another(node: Mapping[str, Any], machine: Mapping[str, str | None] | None) -> str:
+    """Return what a Node object says about its machine if that is not this one; else empty.
+
+    A kubelet reports the boot id of a new boot a moment after it started: the machine id stays. It
+    has the same kernel, and so the same boot id, in a container as well.
+    """
+    info = section(node, "status", "nodeInfo")
+    boot, identity = info.get("bootID"), info.get("machineID")
+    if not machine or not boot or boot == machine["boot_id"]:
+        return ""
+    if identity and identity == machine["machine_id"]:
+        return ""
+    return f"boot id {boot}, machine id {identity or 'none'}"
+
+
 def judge_expected(node: NodeStatus, expected: Expected, *, ready: bool = False) -> Judgement:
     """Compare a node whose GPUs are shared with what it must have."""
     found = {name: (int(one), int(other)) for name, (one, other) in node.resources.items()}

@@ -55,7 +55,8 @@ def judge_answers(
     expected = len(node["pci"]) if declared is None else declared
     of_cluster: list[dict[str, str]] = []
     if cluster is not None:
-        of_cluster = list(judge_cluster(host, name, cluster, expected))
+        other = another(host, name, cluster, machine_ids(node))
+        of_cluster = [other] if other else list(judge_cluster(host, name, cluster, expected))
         yield from of_cluster
         for one in cluster.get("surroundings", ()):
             yield finding(one["code"], host, **one["evidence"])
@@ -93,6 +94,21 @@ def is_mute(node: Node) -> bool:
     """Tell whether the driver answers nobody on the node. Then pods prove nothing, or hang."""
     failure, devices = node["nvml"]["failure"], node["nvml"]["devices"]
     return failure is not None and (failure["code"] == "timeout" or not devices)
+
+
+def machine_ids(node: Node) -> dict[str, str | None]:
+    """Return what tells a machine from others, and its boot."""
+    return {"boot_id": node.get("boot_id"), "machine_id": node.get("machine_id")}
+
+
+def another(
+    host: str, name: str, cluster: Mapping[str, object], machine: Mapping[str, str | None]
+) -> dict[str, str] | None:
+    """Return the finding about a Node that is not this machine, as metal.gpu.gpu_capacity says."""
+    if not cluster.get("another"):
+        return None
+    ours = f"boot id {machine['boot_id']}, machine id {machine['machine_id'] or 'none'}"
+    return finding("NODE_IS_ANOTHER", host, node=name, found=cluster["another"], expected=ours)
 
 
 def judge_cluster(

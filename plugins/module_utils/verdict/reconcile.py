@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import (
     SMOKE,
     is_mute,
     judge_answers,
+    machine_ids,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.compute import proven
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.device_files import (
@@ -78,7 +79,7 @@ LAYERS = ("declared", "pci", "nvml", "capacity", "allocatable", "smoke")
 # The findings about the hardware that a stopped run can have caused.
 _OF_A_STOPPED_RUN = ("NVML_UNAVAILABLE", "KERNEL_LOG_UNREADABLE")
 # The only finding of the cluster that is not outdated when kubelet or engine is stopped.
-_IN_SPITE_OF_STOPPED = ("NODE_NOT_IN_CLUSTER",)
+_IN_SPITE_OF_STOPPED = ("NODE_IS_ANOTHER", "NODE_NOT_IN_CLUSTER")
 # Findings that follow from a cluster without an answer.
 _OF_SILENCE = ("CLUSTER_UNKNOWN", "SMOKE_MISSING")
 
@@ -109,6 +110,7 @@ def question(
         "split": split_gpus(node),
         "awaited": can_run_pods and is_sound(_judge_gpus(host, without_ignored(node), declared)),
         "smoke": can_run_pods and not is_mute(node),
+        "machine": machine_ids(node),
         "image": choose(_driver_version(node), (gpu["device"] for gpu in node["pci"])),
     }
 

@@ -36,6 +36,7 @@ class ClusterRow(_ClusterRow, total=False):
     resources: Mapping[str, Amount]
     wanted: Wanted | None
     surroundings: Sequence[Cause]
+    another: str  # what the cluster says about the machine, if it is not this one
 
 
 class Amount(TypedDict):
@@ -150,3 +151,4 @@ class Question(TypedDict):
     awaited: bool
     smoke: bool
     image: str  # of a CUDA program that fits the node; empty: none is known
+    machine: dict[str, str | None]  # its ids

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import machine_ids
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import (
     question,
     reconcile,
@@ -84,6 +85,7 @@ def report(host: Host) -> dict[str, Any]:
     return {
         "node_name": platform["data"].get("node_name") or "",
         "kubelet_running": None if node is None else node["kubelet"]["running"],
+        "machine": {} if node is None else machine_ids(node),
         "refusals": [*host.planned.get("refusals", ())],
         "work": work,
         "gives_gpus_by_default": _gives_gpus_by_default(host),
@@ -139,7 +141,7 @@ def is_doubtful(host: Host, answers: Answers) -> bool:
     name = node["kubelet"]["node_name"]
     smoke, row = answers.smoke.get(name), answers.capacity.get(name)
     failed = smoke is not None and smoke["state"] == "failed"
-    return failed or (row is not None and not row["ready"])
+    return failed or (row is not None and not row["ready"] and not row.get("another"))
 
 
 def is_left_out(host: Host) -> bool:

@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import (
     STOP,
     finding,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import another
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import LAYERS
 from ansible_collections.metal.gpu.plugins.module_utils.words import MOST, some
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.drain import (
@@ -175,7 +176,13 @@ def _refusals(
         found += [dict(one) for one in (*wrong, *planned)]
         row = cluster["nodes"].get(report["node_name"], {})
         # A stopped kubelet, which lacks an engine or has bad flags, may join later in the run.
-        if row.get("state") == "missing" and report["kubelet_running"]:
+        name = report["node_name"]
+        other = another(
+            host, name, cluster.get("rows", {}).get(name, {}), report.get("machine", {})
+        )
+        if other:
+            found.append(other)
+        elif row.get("state") == "missing" and report["kubelet_running"]:
             found.append(finding("NODE_NOT_IN_CLUSTER", host, node=report["node_name"]))
         plugin = cluster.get("staying", {}).get(report["node_name"], "")
         found += refuse_holders(host, row.get("pods", ()), drain=drain, plugin=plugin)

@@ -135,6 +135,25 @@ def test_refusal_of_the_cluster_is_in_every_row(tmp_path, fleet):
     assert "metal_gpu_outcome: cluster_down" in found.output
 
 
+@pytest.mark.parametrize("playbook", ["verify", "site", "teardown"])
+def test_nothing_happens_in_a_cluster_whose_nodes_only_have_the_same_names(
+    tmp_path, fleet, playbook
+):
+    hosts = fleet.inventory(1)
+    hosts["gpu_nodes"]["vars"]["verify_smoke"] = True
+    (there,) = (item for key, item in fleet.server.objects().items() if key[0] == "nodes")
+    there["status"]["nodeInfo"] = {"bootID": "b9", "machineID": "m9"}
+    fleet.server.put("nodes", there)
+    found = run(tmp_path, f"metal.gpu.{playbook}", hosts, **QUIET)
+    assert found.code != 0
+    assert "NODE_IS_ANOTHER gpu-0: the node gpu-0 of the cluster is another machine" in found.words
+    assert "machine id m9" in found.words
+    changes = {
+        made.resource for made in fleet.server.requests if made.verb not in ("list", "watch")
+    }
+    assert changes <= {"selfsubjectaccessreviews"}
+
+
 def pipeline(folder: Path, hosts: dict[str, Any]) -> Run:
     """Run the commands of docs/fleet.md as they are."""
     (folder / "hosts.yml").write_text(json.dumps(hosts))

@@ -36,6 +36,7 @@ def _values(reading: Reading) -> Values:
 
 PROBE = Probe(
     files=(
+        "/etc/machine-id",
         "/etc/os-release",
         "/usr/lib/os-release",
         "/proc/version",

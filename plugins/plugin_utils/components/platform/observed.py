@@ -46,6 +46,7 @@ class Observed(TypedDict):
     os: Os
     hostname: str | None
     boot_id: str | None
+    machine_id: str | None
     init: str
     systemd: Systemd
     kernel: Kernel
@@ -64,6 +65,7 @@ def observe(raw: Raw) -> Observed:
         "os": _os(raw),
         "hostname": raw.text("/proc/sys/kernel/hostname"),
         "boot_id": raw.text("/proc/sys/kernel/random/boot_id"),
+        "machine_id": raw.text("/etc/machine-id"),
         "init": "systemd" if raw.exists["systemd"] else "other",
         "systemd": _systemd(raw),
         "kernel": {

@@ -96,6 +96,36 @@ def test_nodes_can_share_one_amount(api, call, nodes, expected, found):
     assert [row["expected"] for row in result["nodes"].values()] == found
 
 
+@pytest.mark.parametrize(
+    ("boot", "machine", "found"),
+    [
+        pytest.param("b1", "m1", "", id="this one"),
+        pytest.param("b1", "m9", "", id="a kubelet in a container"),
+        pytest.param("b0", "m1", "", id="the kubelet has not reported since the boot"),
+        pytest.param("b9", "m9", "boot id b9, machine id m9", id="another one"),
+        pytest.param(
+            "b9", "", "boot id b9, machine id none", id="nothing shows that it is this one"
+        ),
+        pytest.param("", "", "", id="no kubelet has reported yet"),
+    ],
+)
+def test_a_node_that_is_another_machine_is_missing(api, call, boot, machine, found):
+    other = node("gpu-1", 4)
+    other["status"]["nodeInfo"] = {"bootID": boot, "machineID": machine}
+    api.put("nodes", other)
+    machines = {"gpu-1": {"boot_id": "b1", "machine_id": "m1"}}
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, machines=machines, wait_timeout=60)
+    row = result["nodes"]["gpu-1"]
+    assert (row["state"], row["another"]) == ("missing" if found else "ok", found)
+    assert row["seconds"] < 30
+    if found:  # nor does a host that hides its ids get away with it
+        hidden = {"gpu-1": {"boot_id": None, "machine_id": None}}
+        row = call(gpu_capacity, nodes={"gpu-1": 4}, machines=hidden, wait_timeout=0)["nodes"][
+            "gpu-1"
+        ]
+        assert row["state"] == "missing"
+
+
 def test_nothing_is_expected_of_the_unawaited(api, call):
     api.put("nodes", node("gpu-1", 4))
     api.put("nodes", node("gpu-2", 8, allocatable=7))

@@ -42,6 +42,8 @@ def node(
         },
         "cdi": {"devices": [], "names": {}},
         "fabric": {"switches": [], "ports": [], "states": [], "states_error": None},
+        "boot_id": "b1",
+        "machine_id": "m1",
         "health": {"gpus": [smi_xml.parsed(address) for address in SLOTS[:slots]], "error": None},
         "device_files": [
             {"path": f"/dev/nvidia{name}", "major": 195}
@@ -228,6 +230,14 @@ def test_node_that_became_busy_in_between_is_busy() -> None:
     verdict = reconcile("gpu-1", node(), 4, cluster(), busy)
     assert verdict["ok"]
     assert verdict["layers"]["smoke"] == "busy"
+
+
+def test_the_node_of_the_cluster_is_another_machine() -> None:
+    row = cluster(state="missing", ready=None, another="boot id b9, machine id m9")
+    verdict = reconcile("gpu-1", node(), 4, row, None)
+    (found,) = verdict["findings"]
+    assert found["code"] == "NODE_IS_ANOTHER"
+    assert "this host has boot id b1, machine id m1" in found["message"]
 
 
 def test_busy_without_anybody_who_has_the_gpus_is_no_excuse() -> None:

@@ -42,6 +42,7 @@ def test_a_gpu_node(observe, tmp_path):
             "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c": (
                 "\x06\x00\x00\x00\x01"
             ),
+            "/etc/machine-id": "0c5d3e0c9a115a1f4e0e8b1b4b439d0c\n",
             "/lib/modules/6.1.0-26-amd64/modules.dep": (
                 "kernel/drivers/video/fbdev/nvidia/nvidiafb.ko.xz:\n"
                 "updates/dkms/nvidia-current-open.ko.xz:\n"
@@ -79,6 +80,7 @@ def test_a_gpu_node(observe, tmp_path):
         },
         "hostname": "GPU-1",
         "boot_id": "5c4fc37b-d6cf-4b6c-8a60-e2760aa38afa",
+        "machine_id": "0c5d3e0c9a115a1f4e0e8b1b4b439d0c",
         "init": "systemd",
         "systemd": {
             "unknown": [unit for unit in collect.units() if f"Id={unit}\n" not in UNITS],

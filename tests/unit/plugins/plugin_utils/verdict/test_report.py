@@ -39,6 +39,21 @@ def test_a_kubelet_that_does_not_run_may_still_join() -> None:
     assert [one["code"] for one in found] == ["NODE_NOT_IN_CLUSTER"]
 
 
+def test_a_node_that_is_another_machine_stops_the_run_whatever_the_kubelet_does() -> None:
+    rows = {"n1": {"state": "missing", "another": "boot id b9, machine id m9"}}
+    machine = {"boot_id": "b1", "machine_id": None}
+    for running in (True, False, None):
+        one = {**report("n1"), "kubelet_running": running, "machine": machine}
+        made = admission({"a": one}, {"nodes": {}, "rows": rows})
+        assert not made["begin"]
+        (found,) = made["findings"]
+        assert found["code"] == "NODE_IS_ANOTHER"
+        assert (
+            "boot id b9, machine id m9; this host has boot id b1, machine id none"
+            in found["message"]
+        )
+
+
 def test_notices_that_differ_only_in_their_host_are_one() -> None:
     hosts = [f"gpu-{number}" for number in range(1, 8)]
     kept = [finding("DRIVER_KEPT", host, found="550.1", expected="580.2") for host in hosts]
