@@ -78,6 +78,7 @@ def _compute(client: Client, facts: Facts, settings: Settings) -> dict[str, Smok
         "namespace": settings.namespace,
         "resource": GPU,
         "image_pull_secrets": [],
+        "priority_class": proof_pod.PRIORITY_CLASS,
         "tolerations": proof_pod.ARGUMENTS["tolerations"]["default"],
         "wait_timeout": settings.timeout_s,
     }

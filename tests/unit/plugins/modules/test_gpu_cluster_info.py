@@ -125,7 +125,7 @@ def test_server_that_does_not_accept_the_credentials(cluster, call):
 def test_error_about_the_nodes_is_a_failure(cluster, call, monkeypatch, report_only):
     """The module has the rows of the nodes that it could read until then."""
     found = {"nodes": {}, "error": "the API server stopped answering", "changed": False}
-    monkeypatch.setattr(gpu_cluster_info.capacity, "run", lambda *_args: found)
+    monkeypatch.setattr(gpu_cluster_info.capacity, "run", lambda *_args, **_more: found)
     result = call(gpu_cluster_info, nodes=["gpu-1"], report_only=report_only)
     assert bool(result.get("failed")) is not report_only
     assert result["error" if report_only else "msg"] == found["error"]
