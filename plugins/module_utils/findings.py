@@ -1082,13 +1082,19 @@ GUARD_NAME_TAKEN (refusal): the cluster has a {kind} {name} that this collection
 Remedy: rename or delete the policy, `kubectl get {kind|validatingadmissionpolicy}
   {name|metal-gpu-guard} --output yaml`; or set `device_plugin_guard: none`
 
-GUARD_NEW (notice): nvidia is the default runtime of nodes of this run, so admission policies keep
-  GPUs from pods that request none, in all namespaces but {namespaces}
-Remedy: nothing to do; to look first which pods they would reject, set `device_plugin_guard: warn`
+GUARD_WARNS (notice): nvidia is the default runtime of nodes of this run, and the guard only warns:
+  a pod still gets all GPUs of its node without a request. It leaves alone: {namespaces}
+Remedy: look at the warnings of kubectl and in the audit log; then set
+  `device_plugin_guard: enforce`, or `warn` to keep it so without this notice
 
-GUARD_CHANGED (notice): the guard of the cluster gets other rules, by which the API server rejects
-  pods that are created from now on: {rules}
-Remedy: nothing to do; to look first which pods they would reject, set `device_plugin_guard: warn`
+GUARD_CHANGED (notice): the guard of the cluster changes for pods that are created from now on:
+  {changes}
+Remedy: nothing to do; to look first which pods it would reject, set `device_plugin_guard: warn`
+
+GUARD_EXEMPTS (refusal): the guard would leave more namespaces alone, since a device plugin or a GPU
+  Operator runs there: {namespaces}. Whoever may create pods there would get every GPU
+Remedy: if you trust everybody who may create pods there, add them to
+  device_plugin_guard_exempt_namespaces
 
 GUARD_UNSUPPORTED (notice): the cluster does not have {kinds} in version v1, so its API server
   cannot keep GPUs from pods that request none

@@ -157,6 +157,14 @@ policies:
   returned: success
   type: dict
   sample: {MutatingAdmissionPolicy: [], ValidatingAdmissionPolicy: []}
+cluster_policies:
+  description:
+    - The objects of the kind C(ClusterPolicy) of a GPU Operator.
+    - Listed only if one owns a DaemonSet.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
 forbidden:
   description: The errors of the API server about lists that it forbids.
   returned: success
@@ -164,7 +172,8 @@ forbidden:
   elements: str
   sample: []
 policies_forbidden:
-  description: The same about the admission policies, which not every run needs.
+  description:
+    - The same about the admission policies and RV(cluster_policies), which not every run needs.
   returned: success
   type: list
   elements: str
@@ -202,6 +211,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     capacity,
     kube_module,
     permissions,
+    rivals,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
@@ -248,6 +258,7 @@ NOTHING: dict[str, Any] = {
     "runtime_classes": None,
     "priority_classes": None,
     "policies": None,
+    "cluster_policies": [],
     "forbidden": [],
     "policies_forbidden": [],
     "config_maps": [],
@@ -279,6 +290,13 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
                 forbidden.append(str(error))
         result["forbidden"] = forbidden
         result |= _list_policies(client)
+        if any(map(rivals.operator_owners, result["daemonsets"])):
+            try:
+                result["cluster_policies"] = _list(client, "clusterpolicies")
+            except ApiMissing:
+                pass  # whoever created the DaemonSet has invented the owner
+            except ApiForbidden as error:
+                result["policies_forbidden"].append(str(error))
     if params["config_map"]:
         namespace = params["config_map"]["namespace"]
         result["config_maps"] = _list_config_maps(client, namespace, params["config_map"]["name"])

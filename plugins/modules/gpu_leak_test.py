@@ -59,6 +59,8 @@ options:
         V(runtime_class_mount) with the mount of V(volume_mount).
       - V(second_container), V(init_container) and V(ephemeral_container) have the image of
         V(image_variable). The first is in a pod whose other container requests a GPU.
+      - V(unknown_resource) has that image, a limit for a resource that no node has, and a
+        C(nodeName), with which no scheduler looks at the limit.
       - V(privileged) is a privileged container.
     type: list
     elements: str
@@ -74,6 +76,7 @@ options:
       - second_container
       - init_container
       - ephemeral_container
+      - unknown_resource
       - privileged
   image:
     description: An image without C(NVIDIA_VISIBLE_DEVICES), by tag or by digest. Needs a shell.

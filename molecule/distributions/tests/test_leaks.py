@@ -82,7 +82,7 @@ def test_runtime_that_is_gone_is_named_with_its_remedy(laboratory, gone):
 
 @pytest.fixture(scope="module")
 def default_runtime(laboratory: Any) -> Iterator[None]:
-    leaks.site(laboratory, nvidia_container_runtime_default=True)
+    leaks.site(laboratory, nvidia_container_runtime_default=True, device_plugin_guard="enforce")
     yield
     leaks.site(laboratory, nvidia_container_runtime_default=False, device_plugin_guard="none")
 

@@ -3,8 +3,9 @@
 
 """Who gets a GPU without a request, with any engine: with the guard and without.
 
-The guard is a pair of admission policies, so it has an effect only in a real API server. It is
-there where `nvidia` is the default runtime: under Docker always, elsewhere if an admin wants that.
+The guard is a pair of admission policies, so it has an effect only in a real API server. It warns
+where `nvidia` is the default runtime: under Docker always, elsewhere if an admin wants that. It
+rejects pods if an admin asks for it, as the inventory of the scenario with Docker does.
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ LIMIT = {"limits": {"nvidia.com/gpu": 1}}
 NOTHING = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}
 FOREIGN = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "GPU-x"}]}
 OF_FIELD = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-BY_NAME, BY_PATH, BY_CLASS = (
+BY_KIND = "an annotation cdi.k8s.io/ of the pod names GPUs, or devices of their driver"
+BY_NAME, BY_PATH, BY_CLASS, BY_NODE = (
     "only the device plugin names GPUs in NVIDIA_VISIBLE_DEVICES",
     "a hostPath volume has a device file of a GPU",
     "the pod has the RuntimeClass nvidia, and requests no GPU",
+    "the pod has a nodeName, and requests GPUs",
 )
 
 
@@ -72,6 +75,7 @@ def mounting(path: str) -> dict[str, Any]:
 
 
 CLASS = {"runtimeClassName": "nvidia"}
+BOUND, UNKNOWN = {"nodeName": "gpu-1"}, {"limits": {"nvidia.com/gpu-none": 1}}
 CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
 REJECTED = [
     Try("device file", spec=mounting("/dev/nvidia0"), said=BY_PATH),
@@ -80,6 +84,13 @@ REJECTED = [
     Try("foreign value, with a limit", {**FOREIGN, "resources": LIMIT}, said=BY_NAME),
     Try("valueFrom", {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", **OF_FIELD}]}, said=BY_NAME),
     Try("class without a request", spec=CLASS, said=BY_CLASS),
+    Try("node name with a limit", {"resources": LIMIT}, BOUND, said=BY_NODE),
+    Try("node name, unknown resource", {"resources": UNKNOWN}, BOUND, said=BY_NODE),
+    Try(
+        "memory of other nodes",
+        annotations={"cdi.k8s.io/x": "nvidia.com/imex-channel=0"},
+        said=BY_KIND,
+    ),
 ]
 ACCEPTED = [
     Try("void", NOTHING),
@@ -87,6 +98,7 @@ ACCEPTED = [
     Try("GPU of a virtual machine", annotations={"cdi.k8s.io/gpu": "nvidia.com/pgpu=0"}),
     Try("class with a claim", spec={**CLASS, **CLAIM}),
     Try("class with a limit", {"resources": LIMIT}, CLASS),
+    Try("node name without a request", NOTHING, BOUND),
 ]
 RUNTIME_CLASS = """
 apiVersion: node.k8s.io/v1
@@ -110,23 +122,34 @@ def test_no_container_gets_a_gpu_that_it_did_not_request(laboratory):
     leaks.nothing_leaks(laboratory, leaks.engine(laboratory).case)
 
 
+DEFAULT = {"nvidia_container_runtime_default": True}
+ENFORCED = {**DEFAULT, "device_plugin_guard": "enforce"}
+
+
 @pytest.fixture(scope="module")
 def default_runtime(laboratory: Any) -> Iterator[Any]:
-    """`nvidia` is the default runtime. Docker has that already. Return the run."""
+    """`nvidia` is the default runtime, and the guard rejects pods. Docker has that already.
+
+    Return the run before the admin asked for the guard, and the policies that it left.
+    """
     engine = leaks.engine(laboratory)
     before = policies(laboratory)
-    run = leaks.site(laboratory, nvidia_container_runtime_default=True)
-    yield run
+    run = leaks.site(laboratory, **DEFAULT)
+    left = policies(laboratory)
+    leaks.site(laboratory, **ENFORCED)
+    yield run, left
     # Policies that are there stay, until an admin takes them away.
     former = {} if before else {"device_plugin_guard": "none"}
     leaks.site(laboratory, nvidia_container_runtime_default=engine.has_default, **former)
     assert policies(laboratory) == before
 
 
-def test_first_run_with_this_default_runtime_brings_the_guard(laboratory, default_runtime):
+def test_pods_are_rejected_only_if_an_admin_asks_for_it(laboratory, default_runtime):
+    run, left = default_runtime
+    is_asked = leaks.engine(laboratory).has_default
+    assert len(left) == (2 if is_asked else 1)
+    assert ("GUARD_WARNS" in run.words) is not is_asked
     assert len(policies(laboratory)) == 2
-    # Docker's nodes have the guard since the scenario's first run.
-    assert ("GUARD_NEW" in default_runtime.words) is not leaks.engine(laboratory).has_default
     found = leaks.nothing_leaks(laboratory, f"{leaks.engine(laboratory).by_default}, guard")
     for attempts in found.values():
         assert all(attempts[name] == "nothing" for name in leaks.BY_IMAGE)
@@ -135,10 +158,9 @@ def test_first_run_with_this_default_runtime_brings_the_guard(laboratory, defaul
 
 @pytest.fixture
 def no_guard(laboratory: Any, default_runtime: Any) -> Iterator[None]:
-    default = {"nvidia_container_runtime_default": True}
-    leaks.site(laboratory, **default, device_plugin_guard="none")
+    leaks.site(laboratory, **DEFAULT, device_plugin_guard="none")
     yield
-    leaks.site(laboratory, **default)
+    leaks.site(laboratory, **ENFORCED)
 
 
 def test_without_the_guard_they_do_and_the_finding_says_how(laboratory, no_guard):
@@ -156,16 +178,15 @@ def test_without_the_guard_they_do_and_the_finding_says_how(laboratory, no_guard
 @pytest.fixture
 def by_mounts(laboratory: Any, default_runtime: Any) -> Iterator[dict[str, Any]]:
     """What docs/isolation.md has for clusters without admission policies; yield the variables."""
-    default = {"nvidia_container_runtime_default": True}
     variables = {
-        **default,
+        **DEFAULT,
         "device_plugin_device_list_strategy": "volume-mounts",
         "nvidia_container_runtime_envvar": "ignore",
         "device_plugin_guard": "none",
     }
     leaks.site(laboratory, **variables)
     yield variables
-    leaks.site(laboratory, **default)
+    leaks.site(laboratory, **ENFORCED)
 
 
 def test_with_requests_by_mounts_only_a_mount_is_a_way_around(laboratory, by_mounts):
@@ -183,7 +204,7 @@ def test_with_requests_by_mounts_only_a_mount_is_a_way_around(laboratory, by_mou
 
 def test_guard_is_back_and_a_second_run_changes_nothing(laboratory, default_runtime):
     assert len(policies(laboratory)) == 2
-    run = leaks.site(laboratory, nvidia_container_runtime_default=True)
+    run = leaks.site(laboratory, **DEFAULT)  # keeps what is there
     assert not re.search(r"changed=[1-9]", run.output)
 
 
@@ -227,11 +248,10 @@ def await_guard(laboratory: Any, *, rejects: bool) -> None:
 
 @pytest.fixture
 def only_warns(guarded: Any) -> Iterator[None]:
-    default = {"nvidia_container_runtime_default": True}
-    leaks.site(guarded, **default, device_plugin_guard="warn")
+    leaks.site(guarded, **DEFAULT, device_plugin_guard="warn")
     await_guard(guarded, rejects=False)
     yield
-    leaks.site(guarded, **default, device_plugin_guard="enforce")
+    leaks.site(guarded, **ENFORCED)
     await_guard(guarded, rejects=True)
 
 
@@ -243,6 +263,12 @@ def test_guard_that_only_warns(guarded, only_warns):
         assert one.said in result.stderr
     for one in ACCEPTED:
         assert one.create(guarded).stderr == ""
+
+
+def test_guard_that_only_warns_closes_nothing(laboratory, only_warns):
+    _run, found = leaks.run(laboratory)
+    for attempts in found.values():
+        assert leaks.BY_IMAGE | {"pod_variable"} <= leaks.leaked(attempts)
 
 
 def test_pods_that_request_gpus_still_get_them(laboratory, default_runtime):

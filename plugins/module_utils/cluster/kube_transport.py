@@ -60,6 +60,7 @@ _METHODS = {
 _READING = ("list", "watch", "get")
 # Resources outside the core group.
 _GROUPS = {
+    "clusterpolicies": "nvidia.com/v1",
     "controllerrevisions": "apps/v1",
     "daemonsets": "apps/v1",
     "leases": "coordination.k8s.io/v1",

@@ -41,10 +41,11 @@ IMAGE, POD, PLAIN = "image_variable", "pod_variable", "plain"
 MOUNT, CDI = "volume_mount", "cdi_annotation"
 CLASS, CLASS_CDI = "runtime_class", "runtime_class_annotation"
 CLASS_MOUNT = "runtime_class_mount"
-SECOND, INIT, EPHEMERAL, PRIVILEGED = (
+SECOND, INIT, EPHEMERAL, UNKNOWN, PRIVILEGED = (
     "second_container",
     "init_container",
     "ephemeral_container",
+    "unknown_resource",
     "privileged",
 )
 ATTEMPTS: Mapping[str, str] = {
@@ -59,6 +60,7 @@ ATTEMPTS: Mapping[str, str] = {
     SECOND: f"another container of a pod with a GPU, its image with {VARIABLE}=all",
     INIT: f"an init container, its image with {VARIABLE}=all",
     EPHEMERAL: f"an ephemeral container, its image with {VARIABLE}=all",
+    UNKNOWN: f"a nodeName and a resource that no node has, with an image with {VARIABLE}=all",
     PRIVILEGED: "a privileged container",
 }
 
@@ -68,7 +70,7 @@ CONTROLS = frozenset({PLAIN, PRIVILEGED})
 # who may use any of those becomes root of the node anyway.
 _BY_DESIGN = frozenset({PRIVILEGED, CLASS_MOUNT})
 # Attempts whose image has to set the variable. Without it, nobody asked for a GPU.
-_OF_IMAGE = frozenset({IMAGE, CLASS, SECOND, INIT, EPHEMERAL})
+_OF_IMAGE = frozenset({IMAGE, CLASS, SECOND, INIT, EPHEMERAL, UNKNOWN})
 _OF_MOUNT = frozenset({MOUNT, CLASS_MOUNT})
 
 # Results of an attempt. Only the first one is a leak; BUSY and UNPROVEN prove nothing.
@@ -167,6 +169,8 @@ def manifest(template: Template, one: Try) -> dict[str, Any]:
         spec["runtimeClassName"] = template.runtime_class
     # NVIDIA's runtime reads annotations that the engine does not.
     annotations = ANNOTATION if attempt in (CDI, CLASS_CDI) else {}
+    if attempt == UNKNOWN:  # the scheduler would leave it pending, and the kubelet drops its request
+        spec["nodeName"] = one.node
     return proof_pod.manifest(template, pod_name(template.run, one), one.node, spec, annotations)
 
 
@@ -177,6 +181,8 @@ def _containers(template: Template, attempt: str) -> dict[str, Any]:
         look["env"] = [{"name": VARIABLE, "value": "all"}]
     elif attempt in _OF_MOUNT:
         look["volumeMounts"] = [{"name": "request", "mountPath": VOLUME_MOUNT}]
+    elif attempt == UNKNOWN:
+        look["resources"] = {"limits": {f"{template.resource}-none": "1"}}
     elif attempt == PRIVILEGED:
         look["securityContext"] = {"privileged": True}
     elif attempt == SECOND:

@@ -56,6 +56,17 @@ def _program(container: Mapping[str, Any]) -> str:
     return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
+def operator_owners(daemonset: Mapping[str, Any]) -> list[str]:
+    """Return the uid of the ClusterPolicy that controls a DaemonSet, as the DaemonSet says."""
+    return [
+        str(owner.get("uid"))
+        for owner in section(daemonset, "metadata").get("ownerReferences") or ()
+        if owner.get("controller")
+        and owner.get("kind") == "ClusterPolicy"
+        and str(owner.get("apiVersion")).startswith("nvidia.com/")
+    ]
+
+
 def find(name: str, node: NodeStatus, daemonsets: Iterable[Mapping[str, Any]]) -> Cause | None:
     """Return that more than one of these DaemonSets hands out the GPUs of a node."""
     here = [one for one in daemonsets if _runs_on(name, node, section(one, "spec", "template"))]

@@ -76,6 +76,8 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
         *(Permission(_ADMISSION, one, ("list", "get", "create", "patch")) for one in _POLICIES),
         *(Permission(_ADMISSION, one, ("get", "create", "patch")) for one in _POLICY_BINDINGS),
     ),
+    # Of a GPU Operator. Asked only where a DaemonSet names one as its owner, so no part of a run.
+    "operator": (Permission("nvidia.com", "clusterpolicies", ("list",)),),
     "guard_absent": (
         *(Permission(_ADMISSION, one, ("list", "get", "delete")) for one in _POLICIES),
         *(Permission(_ADMISSION, one, ("get", "delete")) for one in _POLICY_BINDINGS),

@@ -762,14 +762,14 @@ def test_hosts_of_a_run_that_was_stopped(a_run):
 
 
 def test_notices_beside_a_verdict(a_run):
-    notice = {"code": "GUARD_NEW", "severity": "notice", "host": "gpu-1", "message": "new"}
+    notice = {"code": "GUARD_WARNS", "severity": "notice", "host": "gpu-1", "message": "new"}
     mended = {"code": "GPU_FAULTY", "severity": "failure", "host": "gpu-1", "message": "former"}
     res = {"verdicts": {"gpu-1": {"ok": True}}, "notices": [notice], "findings": [mended]}
     a_run.task("verify", "Judge", "gpu-1")
     a_run.end("ok", "gpu-1", task_action="metal.gpu.fleet", res=res)
     a_run.feed("playbook_on_stats", processed={"gpu-1": 1})
     (host,) = result.as_document(a_run.progress, "site", 0, None, False)["hosts"]
-    assert (host["state"], [one["code"] for one in host["findings"]]) == ("ok", ["GUARD_NEW"])
+    assert (host["state"], [one["code"] for one in host["findings"]]) == ("ok", ["GUARD_WARNS"])
 
 
 def test_a_play_that_only_fails_is_no_stage():

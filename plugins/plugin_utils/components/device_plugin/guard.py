@@ -18,12 +18,15 @@ mutating-admission-policy/ and validating-admission-policy/. The laboratory runs
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import MANAGED_BY, MANAGER
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import operators
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
+    operators,
+    strategy,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.manifest import (
     HANDLER,
 )
@@ -46,6 +49,7 @@ NEEDS = {MUTATING: "1.36", VALIDATING: "1.30"}
 
 _MODE = "metal.gpu/guard"  # annotation: what the policy does, enforce or warn
 _API = "admissionregistration.k8s.io/v1"
+_OF_NAMESPACE = "kubernetes.io/metadata.name"
 _LISTS = ("containers", "initContainers", "ephemeralContainers")
 # Ephemeral containers are added by an update of their own; the others cannot change.
 _RULES: list[Values] = [
@@ -61,9 +65,13 @@ _IS_NEW = "request.operation == 'CREATE'"
 # How a container names devices in the strategy volume-mounts. Nobody writes that by hand.
 _MOUNTS = "nvidia-container-devices"
 # How a pod names devices for NVIDIA's runtime, where the engine passes annotations to it. The kinds
-# are those of GPUs that the driver of the node serves, also runtime.nvidia.com/gpu=, and of claims.
+# are those of what the driver of the node serves, also runtime.nvidia.com/gpu=, and of claims.
 # nvidia.com/pgpu= is a GPU for a virtual machine: pods of Kata Containers name it in this way.
-_ANNOTATIONS, _KINDS = "cdi.k8s.io/", ("nvidia.com/gpu=", "gpu.nvidia.com/")
+_ANNOTATIONS = "cdi.k8s.io/"
+_KINDS = (
+    *(f"nvidia.com/{kind}=" for kind in ("gpu", "imex-channel", "gds", "mofed")),
+    "gpu.nvidia.com/",
+)
 _REMEDY = (
     "Request GPUs by resources.limits, or ask the admin of the cluster to exempt the namespace "
     "(device_plugin_guard_exempt_namespaces)"
@@ -71,18 +79,25 @@ _REMEDY = (
 
 
 def manifests(
-    *, mutates: bool, denies: bool, exempt: Iterable[str], resources: Sequence[str], handler: str
+    *,
+    mutates: bool,
+    denies: bool,
+    exempt: Iterable[str],
+    resources: Sequence[str],
+    handler: str,
+    by_cdi: bool = False,
 ) -> list[Manifest]:
     """Return the policies and their bindings, in the order in which they are applied.
 
     `denies` is whether the validating policy rejects pods; otherwise the API server warns the
-    client, and audits. `handler` is the RuntimeClass of the NVIDIA runtime.
+    client, and audits. `handler` is the RuntimeClass of the NVIDIA runtime. `by_cdi` is whether a
+    container gets the GPUs that it requests by CDI alone, and needs no variable for them.
     """
     found: list[Manifest] = []
     if mutates:
-        found += _pair(MUTATING, exempt, _mutation(resources), {}, "enforce")
+        found += _pair(MUTATING, exempt, _mutation(resources, by_cdi), {}, "enforce")
     actions, mode = (["Deny"], "enforce") if denies else (["Warn", "Audit"], "warn")
-    validation = {"validations": _validations(resources, handler)}
+    validation = {"validations": _validations(resources, handler, mutates)}
     return found + _pair(VALIDATING, exempt, validation, {"validationActions": actions}, mode)
 
 
@@ -91,7 +106,7 @@ def _pair(
 ) -> list[Manifest]:
     """Return a policy and its binding. Without a binding, a policy has no effect."""
     selector = {
-        "key": "kubernetes.io/metadata.name",
+        "key": _OF_NAMESPACE,
         "operator": "NotIn",
         "values": sorted({*exempt}),
     }
@@ -139,13 +154,23 @@ def _was_there(container: str) -> str:
     return f"(has({old}) && {old}.exists(o, o.name == {container}.name))"
 
 
-def _mutation(resources: Sequence[str]) -> Values:
-    """Return the patch that sets the variable wherever it is not set and no GPU is requested."""
+def _requesting(resources: Sequence[str]) -> str:
+    """Return whether a container of the pod requests a GPU. Ephemeral ones cannot."""
+    return " || ".join(
+        f"(has(object.spec.{name}) && object.spec.{name}.exists(c, {_requests('c', resources)}))"
+        for name in _LISTS[:2]
+    )
+
+
+def _mutation(resources: Sequence[str], by_cdi: bool) -> Values:
+    """Return the patch that sets the variable wherever it is not set and not needed."""
     patches = []
     for name in _LISTS:
         is_open = f"!({_has_variable('c')})"
         if name == "ephemeralContainers":  # they cannot request anything
             condition = f"!{_was_there('c')} && {is_open}"
+        elif by_cdi:
+            condition = is_open
         else:
             condition = f"!({_requests('c', resources)}) && {is_open}"
         item = f"{{'name': '{VARIABLE}', 'value': 'void'}}"
@@ -179,7 +204,7 @@ def _every(predicate: str) -> str:
     return " && ".join(rules)
 
 
-def _validations(resources: Sequence[str], handler: str) -> list[Values]:
+def _validations(resources: Sequence[str], handler: str, mutates: bool) -> list[Values]:
     foreign = (
         f"(!has(c.env) || c.env.all(e, e.name != '{VARIABLE}' || "
         # The API server drops an empty value, so that of a valueFrom looks the same.
@@ -187,6 +212,13 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
     )
     mounts = f"(!has(c.volumeMounts) || c.volumeMounts.all(m, !m.mountPath.contains('{_MOUNTS}')))"
     named = " || ".join(f"object.metadata.annotations[k].contains('{kind}')" for kind in _KINDS)
+    is_void = f"e.name == '{VARIABLE}' && has(e.value) && e.value == 'void'"
+    is_patched = " || ".join(
+        f"(has(object.spec.{name}) && object.spec.{name}.exists(c, "
+        f"has(c.env) && c.env.exists(e, {is_void})))"
+        for name in _LISTS
+    )
+    lets = f"(({_has_variable('c')}) || ({_requests('c', resources)}))"
     # The device plugin gives a container its variable; one in the pod has precedence.
     rules = [
         (
@@ -203,7 +235,8 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
         (
             f"!({_IS_NEW}) || !has(object.metadata.annotations) || "
             f"object.metadata.annotations.all(k, !k.startsWith('{_ANNOTATIONS}') || !({named}))",
-            f"an annotation {_ANNOTATIONS} of the pod names GPUs. {_REMEDY}",
+            f"an annotation {_ANNOTATIONS} of the pod names GPUs, or devices of their driver. "
+            f"{_REMEDY}",
         ),
         (
             f"!({_IS_NEW}) || !has(object.spec.volumes) || object.spec.volumes.all(v, "
@@ -214,14 +247,27 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
             f"!({_IS_NEW}) || !has(object.spec.runtimeClassName) || "
             f"object.spec.runtimeClassName != {json.dumps(handler)} || "
             "(has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0) || "
-            + " || ".join(
-                f"(has(object.spec.{name}) && object.spec.{name}.exists(c, "
-                f"{_requests('c', resources)}))"
-                for name in _LISTS[:2]
-            ),
+            + _requesting(resources),
             f"the pod has the RuntimeClass {handler}, and requests no GPU. {_REMEDY}",
         ),
+        (
+            # Without the scheduler, nobody counts what such a pod requests, and a kubelet ignores a
+            # resource that its node does not have. A kubelet itself may report a static pod.
+            f"!({_IS_NEW}) || !has(object.spec.nodeName) || "
+            "request.userInfo.username == 'system:node:' + object.spec.nodeName || "
+            f"!({_requesting(resources)})",
+            "the pod has a nodeName, and requests GPUs: no scheduler has counted them. Leave out "
+            "nodeName; to choose a node, use nodeSelector with kubernetes.io/hostname",
+        ),
     ]
+    if mutates:  # and has looked at this pod: the API server may not ask the mutating policy
+        rules.append(
+            (
+                f"!({is_patched}) || ({_every(lets)})",
+                f"a container without a request lacks {VARIABLE}, which others of the pod have: a "
+                "webhook has added it too late. Set the variable to void in what the webhook adds",
+            )
+        )
     return [
         {"expression": expression, "message": message, "reason": "Forbidden"}
         for expression, message in rules
@@ -231,16 +277,22 @@ def _validations(resources: Sequence[str], handler: str) -> list[Values]:
 # --- plan -----------------------------------------------------------------------------------------
 
 
-def plan_guard(plan: Plan[Data], observed: Observed, desired: Desired) -> None:
-    """Plan the policies: those to apply come first, before the pods that they are about."""
+def plan_guard(
+    plan: Plan[Data], observed: Observed, desired: Desired, ways: Iterable[str | None]
+) -> None:
+    """Plan the policies: those to apply come first, before the pods that they are about.
+
+    `ways` are the strategies of the device plugin, now and after this run, if they are known.
+    """
     data, wish = plan.data, str(desired["guard"])
-    found, is_new = observed["policies"] or {}, False
-    if wish == "auto":
-        is_needed = any(member["gives_gpus_by_default"] for member in observed["members"])
-        # The nodes of this run may be others than those that need it.
+    found, is_auto = observed["policies"] or {}, wish == "auto"
+    is_needed = any(member["gives_gpus_by_default"] for member in observed["members"])
+    if is_auto:
+        # The nodes of this run may be others than those that need it. Pods of the whole cluster are
+        # rejected only if an admin asks for it.
         wish = _mode(found)
         if wish == "none" and is_needed and not data["is_adopted"]:
-            wish, is_new = "enforce", True
+            wish = "warn"
     if wish == "none":
         data["removed"] = removed(found)
         return
@@ -253,22 +305,29 @@ def plan_guard(plan: Plan[Data], observed: Observed, desired: Desired) -> None:
     if lacking:
         needs = " and ".join(f"{kind} (Kubernetes {NEEDS[kind]})" for kind in lacking)
         plan.notice("GUARD_UNSUPPORTED", kinds=needs)
-    exempt = _exempt(data, observed, desired)
+    mutates = wish == "enforce" and MUTATING not in lacking
+    exempt, widened = _exempt(data, observed, desired)
+    before = _exempt_now(found)
+    if before is not None and is_auto and widened - before:
+        plan.refuse("GUARD_EXEMPTS", namespaces=", ".join(sorted(widened - before)))
     handler = desired["runtime_class"] or HANDLER
     wanted = manifests(
-        mutates=wish == "enforce",
+        mutates=mutates,
         denies=wish == "enforce",
         exempt=exempt,
         resources=desired["guard_resources"],
         handler=handler,
+        by_cdi=all(way and {*way.split(",")} <= {*strategy.CDI} for way in ways),
     )
     served = [one for one in wanted if one["kind"].removesuffix("Binding") not in lacking]
-    if is_new and served:
-        plan.notice("GUARD_NEW", namespaces=", ".join(sorted(exempt)))
-    rules = _validations(desired["guard_resources"], handler) if wish == "enforce" else []
+    if is_auto and is_needed and wish == "warn" and served:
+        plan.notice("GUARD_WARNS", namespaces=", ".join(sorted(exempt)))
+    rules = _validations(desired["guard_resources"], handler, mutates) if wish == "enforce" else []
     changed = _changed_rules(rules, found)
-    if changed:
-        plan.notice("GUARD_CHANGED", rules="; ".join(changed))
+    changes = [f"it rejects pods by new rules: {'; '.join(changed)}"] if changed else []
+    changes += _changed_exemptions(exempt, before, widened)
+    if changes:
+        plan.notice("GUARD_CHANGED", changes=". ".join(changes))
     applied = [one for one in served if not _is_there(one, found)]
     data["manifests"] = [*applied, *data["manifests"]]
     kept = {one["kind"] for one in served}
@@ -298,13 +357,46 @@ def _changed_rules(rules: Iterable[Values], found: Mapping[str, list[Object] | N
     ]
 
 
-def _exempt(data: Data, observed: Observed, desired: Desired) -> set[str]:
-    """Return the namespaces whose pods the policies leave alone.
+def _exempt(data: Data, observed: Observed, desired: Desired) -> tuple[set[str], set[str]]:
+    """Return the namespaces whose pods the policies leave alone, and those that no variable names.
 
     The device plugin sees all GPUs without a request, and so do pods of the GPU Operator.
     """
-    plugin = {desired["namespace"], data["used"]["namespace"]}
-    return {*desired["guard_exempt_namespaces"], *plugin, *operators.namespaces(observed)}
+    declared = {*desired["guard_exempt_namespaces"], desired["namespace"]}
+    found = operators.namespaces(observed)
+    if data["is_adopted"]:
+        found.add(data["used"]["namespace"])
+    return declared | found, found - declared
+
+
+def _exempt_now(found: Mapping[str, list[Object] | None]) -> set[str] | None:
+    """Return the namespaces that every policy of this role leaves alone; None without a policy."""
+    ours = [one for policies in found.values() for one in _own(policies)]
+    each = [
+        {
+            name
+            for rule in section(one, "spec", "matchConstraints", "namespaceSelector").get(
+                "matchExpressions", ()
+            )
+            if rule["key"] == _OF_NAMESPACE
+            for name in rule["values"]
+        }
+        for one in ours
+    ]
+    return set.intersection(*each) if each else None
+
+
+def _changed_exemptions(
+    exempt: set[str], before: set[str] | None, widened: set[str]
+) -> Iterator[str]:
+    if before is None:  # what the variables name is no news
+        before = exempt - widened
+    for names, text in (
+        (exempt - before, "it leaves these namespaces alone"),
+        (before - exempt, "it no longer leaves these namespaces alone"),
+    ):
+        if names:
+            yield f"{text}: {', '.join(sorted(names))}"
 
 
 def removed(found: Mapping[str, list[Object] | None]) -> list[Manifest]:

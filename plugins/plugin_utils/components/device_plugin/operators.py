@@ -3,8 +3,10 @@
 
 """Where does the GPU Operator run, and does it install a driver or a toolkit on nodes? No I/O.
 
-Its DaemonSets are known by their owner. Those that install something are known by NVIDIA's images,
-from any registry: their names and labels change between versions.
+Its DaemonSets are known by their owner: its ClusterPolicy, an object of the whole cluster. Those
+that install something are known by NVIDIA's images, from any registry: their names and labels
+change between versions. Anyone who may create a DaemonSet chooses its image, so an image exempts
+nothing from the guard.
 Source: tests/recorded/distributions.yml.
 """
 
@@ -12,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.rivals import operator_owners
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling import missing_labels
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
     Object,
     Observed,
@@ -21,19 +24,24 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
 
 # What an image installs, by the end of its name, and the value that turns it off.
 IMAGES = {"/container-toolkit": "toolkit.enabled", "nvidia/driver": "driver.enabled"}
-OWNERS = "nvidia.com/"  # the API group of its ClusterPolicy
 
 
 def namespaces(observed: Observed) -> set[str]:
-    """Return the namespaces in which the Operator runs pods, which see GPUs without a request."""
+    """Return the namespaces in which the Operator runs pods, which see GPUs without a request.
+
+    An owner is a free text of whoever creates the DaemonSet. So it has to exist, and its status
+    names the namespace of the Operator.
+    """
+    homes = {
+        policy["metadata"]["uid"]: text(policy, "status", "namespace")
+        for policy in observed["cluster_policies"]
+    }
     return {
-        daemonset["metadata"]["namespace"]
+        namespace
         for daemonset in observed["daemonsets"]
-        if any(
-            str(owner.get("apiVersion")).startswith(OWNERS)
-            for owner in daemonset["metadata"].get("ownerReferences") or ()
-        )
-        or any(map(_value, _images(section(daemonset, "spec", "template", "spec"))))
+        for namespace in [daemonset["metadata"]["namespace"]]
+        for uid in operator_owners(daemonset)
+        if uid in homes and homes[uid] in (None, namespace)
     }
 
 

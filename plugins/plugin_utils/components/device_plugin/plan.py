@@ -62,6 +62,7 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         "removed": [],
     }
     plan = Plan(CLUSTER, data)
+    ways: list[str | None] = [None]  # unknown
     if desired["state"] == "absent":
         data["removed"] = guard.removed(observed["policies"] or {})
         data["staying"] = _staying(observed)
@@ -99,6 +100,7 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         if taken:
             plan.refuse("DEVICE_PLUGIN_NAME_TAKEN", found=taken)
         way, runtime_class = _choose(plan, ours, observed, desired)
+        ways = [way, _strategy(ours) if ours else way]
         _refuse_dra(plan, observed)
         _refuse_options(plan, observed, desired)
         data["manifests"] = manifests(
@@ -120,7 +122,7 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         data["used"] = _used(adopted["metadata"], adopted["spec"]["selector"])
         data["is_adopted"] = True
     data["manifests"] = [*proof_class(observed["priority_classes"]), *data["manifests"]]
-    guard.plan_guard(plan, observed, desired)
+    guard.plan_guard(plan, observed, desired, ways)
     return plan.result()
 
 

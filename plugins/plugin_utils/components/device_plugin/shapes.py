@@ -71,6 +71,7 @@ class Observed(TypedDict):
     # Of admission, by kind; None if the cluster does not have the kind.
     policies: Mapping[str, list[Object] | None] | None
     policy_errors: list[str]  # of failed list requests
+    cluster_policies: list[Object]  # of a GPU Operator
     config_maps: list[Object]  # that of this role, if the variable has no configuration
 
 

@@ -114,6 +114,29 @@ def test_forbidden_policies_are_an_error_of_their_own(cluster, call):
     assert result["forbidden"] == []
 
 
+OWNER = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "uid": "1", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("owner", "refusal", "found", "errors"),
+    [
+        pytest.param(OWNER, None, ["policy"], 0, id="of an operator"),
+        pytest.param(OWNER, 404, [], 0, id="of an operator that is not there"),
+        pytest.param(OWNER, 403, [], 1, id="forbidden"),
+        pytest.param({**OWNER, "kind": "Job"}, 403, [], 0, id="not asked without an operator"),
+    ],
+)
+def test_owners_of_daemonsets_are_looked_up(cluster, call, owner, refusal, found, errors):
+    owned = {**DAEMONSET["metadata"], "name": "owned", "ownerReferences": [owner]}
+    cluster.put("daemonsets", {**DAEMONSET, "metadata": owned})
+    cluster.put("clusterpolicies", {"metadata": {"name": "policy", "uid": "1"}})
+    if refusal:
+        cluster.refusals["list", "clusterpolicies"] = Refusal(refusal, "no")
+    result = call(gpu_cluster_info, objects=True)
+    assert named(result["cluster_policies"]) == found
+    assert (len(result["policies_forbidden"]), result["forbidden"]) == (errors, [])
+
+
 def test_server_that_does_not_accept_the_credentials(cluster, call):
     cluster.refusals["list", "nodes"] = Refusal(401, "Unauthorized")
     result = call(gpu_cluster_info, nodes=["gpu-1"], objects=True, report_only=True)

@@ -604,8 +604,13 @@ def test_only_one_container_requests_a_gpu_and_it_is_not_the_one_under_test(atte
     pod = leak_pods.manifest(template(), leak_pods.Try("gpu-1", attempt))
     spec = pod["spec"]
     containers = [*spec.get("initContainers", ()), *spec["containers"]]
-    asking = [one["name"] for one in containers if "resources" in one]
-    assert asking == (["other"] if attempt == "second_container" else [])
+    asking = [
+        (one["name"], *one["resources"]["limits"]) for one in containers if "resources" in one
+    ]
+    # A resource that no node has is no GPU. Without a nodeName, the pod would stay pending.
+    requests = {"second_container": ("other", GPU), "unknown_resource": ("look", f"{GPU}-none")}
+    assert asking == ([requests[attempt]] if attempt in requests else [])
+    assert (spec.get("nodeName") == "gpu-1") is (attempt == "unknown_resource")
     looking = [one for one in containers if one["name"] == "look"]
     if attempt == "ephemeral_container":
         looking = leak_pods.ephemeral(template())["spec"]["ephemeralContainers"]

@@ -22,6 +22,7 @@ OBSERVED: dict[str, Any] = {
     "rows": {},
     "members": [],
     "errors": [],
+    "cluster_policies": [],
     "policies": {"MutatingAdmissionPolicy": [], "ValidatingAdmissionPolicy": []},
     "policy_errors": [],
     "config_maps": [],
@@ -231,7 +232,7 @@ OUR_CLASS = runtime_class("nvidia", **MARKS)
         pytest.param([runtime_class("other")], {"runtime_class": ""}, False, [], id="not wanted"),
         pytest.param(
             [runtime_class("other")], {"members": [DOCKER]},
-            False, ["GUARD_NEW"], id="not wanted under Docker",
+            False, ["GUARD_WARNS"], id="not wanted under Docker",
         ),
     ],
 )  # fmt: skip
