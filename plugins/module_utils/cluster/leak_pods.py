@@ -169,7 +169,7 @@ def manifest(template: Template, one: Try) -> dict[str, Any]:
         spec["runtimeClassName"] = template.runtime_class
     # NVIDIA's runtime reads annotations that the engine does not.
     annotations = ANNOTATION if attempt in (CDI, CLASS_CDI) else {}
-    if attempt == UNKNOWN:  # the scheduler would leave it pending, and the kubelet drops its request
+    if attempt == UNKNOWN:  # the scheduler would leave it pending; the kubelet drops its request
         spec["nodeName"] = one.node
     return proof_pod.manifest(template, pod_name(template.run, one), one.node, spec, annotations)
 
