@@ -1026,9 +1026,10 @@ Remedy: fix the cause in the kubelet's configuration or in the drop-ins of its u
 KUBELET_DOWN (failure): the kubelet does not start: {error}
 Remedy: read `journalctl -u kubelet` on the node, and fix the cause
 
-DEVICE_PLUGIN_FOREIGN (refusal): the cluster already runs NVIDIA's device plugin as {found}
-Remedy: set `device_plugin_foreign: adopt` to use that one, or remove it (with Helm: `helm
-  uninstall`); two plugins for one resource take GPUs from each other
+DEVICE_PLUGIN_FOREIGN (refusal): the cluster already runs a device plugin for nvidia.com/gpu as
+  {found}
+Remedy: set `device_plugin_foreign: adopt` and `device_plugin_adopt: {found}` to use that one, or
+  remove it (with Helm: `helm uninstall`); two plugins for one resource take GPUs from each other
 
 DEVICE_PLUGIN_NAME_TAKEN (refusal): the DaemonSet {found} exists, but is neither this collection's
   nor NVIDIA's device plugin
@@ -1039,12 +1040,12 @@ OPERATOR_INSTALLS (notice): the DaemonSet {found} of the GPU Operator selects no
 Remedy: set `{value|driver.enabled}=false` in the values of the GPU Operator; see
   docs/coexistence.md
 
-DEVICE_PLUGIN_TWICE (refusal): the cluster runs NVIDIA's device plugin as {found}; they take GPUs
-  from each other
+DEVICE_PLUGIN_TWICE (refusal): the cluster runs a device plugin for nvidia.com/gpu as {found}; they
+  take GPUs from each other
 Remedy: keep only one of them; `device_plugin_state: absent` removes the one of this collection
 
-DEVICE_PLUGIN_ADOPTED (notice): NVIDIA's device plugin runs as {found}; the role uses it and does
-  not change it
+DEVICE_PLUGIN_ADOPTED (notice): the device plugin runs as {found}; the role uses it and does not
+  change it
 Remedy: nothing to do
 
 DEVICE_PLUGIN_STRATEGY (refusal): device_plugin_device_list_strategy is {strategy}, but {evidence}

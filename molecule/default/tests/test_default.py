@@ -168,7 +168,8 @@ def test_device_plugin_goes_and_a_foreign_one_is_adopted(laboratory):
 
     theirs = as_foreign(ours)
     laboratory.kubectl("apply", "--server-side", "-f", "-", stdin=theirs)
-    run = laboratory.playbook("metal.gpu.site", "-e", "device_plugin_foreign=adopt")
+    adopt = "device_plugin_foreign=adopt device_plugin_adopt=kube-system/nvdp"
+    run = laboratory.playbook("metal.gpu.site", "-e", adopt)
     assert run.returncode == 0
     assert "DEVICE_PLUGIN_ADOPTED" in run.output
     assert re.search(r"gpu-1 .*?(\s+4){5}\s+4/4\s+ok\b", run.output)

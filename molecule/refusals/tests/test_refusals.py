@@ -275,7 +275,7 @@ spec:
   template:
     metadata: {labels: {app: nvdp}}
     spec:
-      nodeSelector: {matches: no-node}
+      nodeSelector: {nvidia.com/gpu.present: "true"}  # as soon as the role adds it
       containers:
         - {name: ctr, image: "nvcr.io/nvidia/k8s-device-plugin:v0.17.0"}
       volumes:

@@ -7,6 +7,10 @@ Two device plugins register the same resource one after the other: the kubelet l
 one, and no longer to the first. A driver for dynamic resource allocation hands out GPUs that the
 device plugin hands out, too, so two pods get the same GPU.
 
+A device plugin is known by what it mounts and runs, and not by a name alone: AMD's image has the
+name of NVIDIA's, and HAMi runs NVIDIA's program in an image of its own. Those that register other
+resources are no rivals: tests/recorded/device_plugins.yml.
+
 Source: kubernetes v1.37.1, pkg/kubelet/cm/devicemanager/manager.go;
 https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu (its chart refuses gpus beside the plugin
 unless it is told otherwise)
@@ -14,6 +18,7 @@ unless it is told otherwise)
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
@@ -29,8 +34,12 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
 
-# NVIDIA's, and Google's of 2018, which Kubespray can deploy. Both register nvidia.com/gpu.
-_PROGRAMS = ("k8s-device-plugin", "nvidia-gpu-device-plugin")
+# Images of NVIDIA, and of Google in 2018, which Kubespray can deploy.
+_IMAGES = ("k8s-device-plugin", "nvidia-gpu-device-plugin")
+# What a container runs that registers nvidia.com/gpu, also in an image of another name.
+_PROGRAM = re.compile(r"(?:^|[/\s])nvidia-(?:gpu-)?device-plugin(?:\s|$)")
+# AMD's. Its plugin finds GPUs in /sys, where NVIDIA's asks the driver.
+_AMD, _AMD_FOLDER = "rocm", "/sys"
 
 
 def is_rival(daemonset: Mapping[str, Any]) -> bool:
@@ -39,21 +48,41 @@ def is_rival(daemonset: Mapping[str, Any]) -> bool:
     return is_nvidia_plugin(template) or gpu_claims.is_dra_driver(template)
 
 
-def is_nvidia_plugin(template: Mapping[str, Any]) -> bool:
-    """Tell whether a container has the plugin's image, from any registry, and can register devices.
+def has_pods(daemonset: Mapping[str, Any]) -> bool:
+    """Tell whether a DaemonSet has pods: one that runs nowhere takes no GPU from anybody."""
+    return section(daemonset, "status").get("currentNumberScheduled") != 0
 
-    The image also contains feature discovery, the MPS control daemon and the configuration manager.
-    The chart runs these in other DaemonSets: k8s-device-plugin v0.20.0,
+
+def is_nvidia_plugin(template: Mapping[str, Any]) -> bool:
+    """Tell whether the pods of a DaemonSet can register devices, and register nvidia.com/gpu.
+
+    NVIDIA's image also contains feature discovery, the MPS control daemon and the configuration
+    manager. The chart runs these in other DaemonSets: k8s-device-plugin v0.20.0,
     deployments/helm/nvidia-device-plugin/templates.
     """
+    spec = section(template, "spec")
     return pod_status.is_device_plugin(template) and any(
-        _program(container) in _PROGRAMS for container in section(template, "spec")["containers"]
+        _runs_program(container) or (_has_image(container) and not _is_of_amd(container, spec))
+        for container in spec["containers"]
     )
 
 
-def _program(container: Mapping[str, Any]) -> str:
+def _runs_program(container: Mapping[str, Any]) -> bool:
+    words = (*container.get("command", ()), *container.get("args", ()))
+    return any(map(_PROGRAM.search, words))
+
+
+def _has_image(container: Mapping[str, Any]) -> bool:
     image: str = container["image"]
-    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0] in _IMAGES
+
+
+def _is_of_amd(container: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    """Tell whether a container with the name of NVIDIA's image is AMD's, also from a mirror."""
+    if _AMD in str(container["image"]).partition("@")[0].split("/"):
+        return True
+    folders = [section(volume, "hostPath").get("path") for volume in spec.get("volumes", ())]
+    return _AMD_FOLDER in folders and "nvidia" not in str(spec).casefold()
 
 
 def operator_owners(daemonset: Mapping[str, Any]) -> list[str]:
@@ -69,9 +98,13 @@ def operator_owners(daemonset: Mapping[str, Any]) -> list[str]:
 
 def find(name: str, node: NodeStatus, daemonsets: Iterable[Mapping[str, Any]]) -> Cause | None:
     """Return that more than one of these DaemonSets hands out the GPUs of a node."""
-    here = [one for one in daemonsets if _runs_on(name, node, section(one, "spec", "template"))]
+    here = [
+        one
+        for one in daemonsets
+        if has_pods(one) and _runs_on(name, node, section(one, "spec", "template"))
+    ]
     plugins = [one for one in here if is_nvidia_plugin(section(one, "spec", "template"))]
-    drivers = [one for one in here if one not in plugins]
+    drivers = [one for one in here if gpu_claims.is_dra_driver(section(one, "spec", "template"))]
     if len(plugins) > 1:
         return Cause("DEVICE_PLUGIN_TWICE", {"found": " and as ".join(map(_name, plugins))})
     if plugins and drivers and node.capacity:

@@ -252,6 +252,9 @@ def test_defect_in_a_component_stops_its_node_only(
     assert "Traceback" not in found.output
 
 
+ADOPT = {"device_plugin_foreign": "adopt", "device_plugin_adopt": "kube-system/plugin"}
+
+
 def put_plugin(server: ApiServer, **pods: bool) -> None:
     """Put the device plugin of an admin into the cluster: whether its pod is Ready, by node."""
     labels = {"app": "plugin"}
@@ -318,7 +321,7 @@ def make_bare(host: dict[str, Any]) -> None:
 def test_rehearsal_of_bare_nodes_is_no_failure(tmp_path, fleet):
     """What the real run sets up is no finding. A GPU that the bus lacks is one."""
     put_plugin(fleet.server)
-    hosts = fleet.inventory(2, device_plugin_foreign="adopt")
+    hosts = fleet.inventory(2, **ADOPT)
     for host in hosts["gpu_nodes"]["hosts"].values():
         make_bare(host)
     # No role runs, because of the tags. `mine` could be one of all tasks.
@@ -342,7 +345,7 @@ def test_rehearsal_of_bare_nodes_is_no_failure(tmp_path, fleet):
 
 def test_rehearsal_without_roles_promises_nothing(tmp_path, fleet):
     """The tags leave out the role that would install the driver, also in the real run."""
-    hosts = fleet.inventory(1, device_plugin_foreign="adopt")
+    hosts = fleet.inventory(1, **ADOPT)
     put_plugin(fleet.server)
     make_bare(hosts["gpu_nodes"]["hosts"]["gpu-0"])
     found = run(tmp_path, "metal.gpu.site", hosts, "--check", "--tags=always,verify", **QUIET)
@@ -373,7 +376,7 @@ def test_check_mode_of_verify_hides_nothing(tmp_path, fleet):
 def importing(playbook: str, hosts: str) -> dict[str, Any]:
     return {
         "ansible.builtin.import_playbook": f"metal.gpu.{playbook}",
-        "vars": {"metal_gpu_hosts": hosts, "device_plugin_foreign": "adopt"},
+        "vars": {"metal_gpu_hosts": hosts, **ADOPT},
     }
 
 
@@ -444,7 +447,7 @@ LEFT_OUT = "Fail for the nodes that the run left out"
 )
 def test_who_is_in_which_play(tmp_path, fleet, who, plays, refused, work, expected):
     put_plugin(fleet.server)
-    groups = fleet.inventory(3, metal_gpu_skip_refused=True, device_plugin_foreign="adopt")
+    groups = fleet.inventory(3, metal_gpu_skip_refused=True, **ADOPT)
     hosts = groups["gpu_nodes"]["hosts"]
     hosts["fd00::12"] = fleet.host("gpu-12")
     for name in refused:
@@ -460,7 +463,7 @@ def test_who_is_in_which_play(tmp_path, fleet, who, plays, refused, work, expect
 
 def test_teardown_ends_with_a_line(tmp_path, fleet):
     put_plugin(fleet.server)
-    groups = fleet.inventory(3, metal_gpu_skip_refused=True, device_plugin_foreign="adopt")
+    groups = fleet.inventory(3, metal_gpu_skip_refused=True, **ADOPT)
     groups["gpu_nodes"]["hosts"]["gpu-1"]["gpu_count"] = "four"
     # No role runs, because of the tags.
     found = run(tmp_path, "metal.gpu.teardown", groups, "--tags=always", **QUIET)
@@ -472,7 +475,7 @@ def test_teardown_ends_with_a_line(tmp_path, fleet):
 def test_run_that_loses_every_node_with_work_ends_with_the_table(tmp_path, fleet):
     """A node without work stands by in the play that changes nodes."""
     put_plugin(fleet.server, gpu_0=True, gpu_1=True)
-    hosts = fleet.inventory(3, device_plugin_foreign="adopt", device_plugin_wait_timeout=1)
+    hosts = fleet.inventory(3, **ADOPT, device_plugin_wait_timeout=1)
     for name in ("gpu-1", "gpu-2"):
         give_work(hosts["gpu_nodes"]["hosts"][name])
         hosts["gpu_nodes"]["hosts"][name] |= AWAY
@@ -488,7 +491,7 @@ def test_run_that_loses_every_node_with_work_ends_with_the_table(tmp_path, fleet
 
 
 def test_no_batch_begins_after_one_that_was_lost(tmp_path, fleet):
-    hosts = fleet.inventory(2, device_plugin_foreign="adopt")
+    hosts = fleet.inventory(2, **ADOPT)
     for host in hosts["gpu_nodes"]["hosts"].values():
         give_work(host)
         host |= AWAY
@@ -503,7 +506,7 @@ def test_failure_of_the_device_plugin_is_shown_if_the_first_host_is_refused(tmp_
     hosts = fleet.inventory(
         2,
         metal_gpu_skip_refused=True,
-        device_plugin_foreign="adopt",
+        **ADOPT,
         device_plugin_wait_timeout=1,
     )
     hosts["gpu_nodes"]["hosts"]["gpu-0"]["gpu_count"] = 3
@@ -522,7 +525,7 @@ def test_roles_in_a_play_of_the_users_own(tmp_path, fleet):
         del host["gpu_count"]
     put_plugin(fleet.server)
     bring = [{"name": name, "hosts": "gpu_nodes", "gather_facts": False} for name in "12"]
-    bring[0] |= {"roles": ["metal.gpu.preflight"], "vars": {"device_plugin_foreign": "adopt"}}
+    bring[0] |= {"roles": ["metal.gpu.preflight"], "vars": {**ADOPT}}
     bring[1] |= {"roles": ["metal.gpu.verify"], "vars": {"gpu_count": 3}}
     found = run(tmp_path, bring, hosts, **QUIET)
     assert "the node was unreachable" not in found.output

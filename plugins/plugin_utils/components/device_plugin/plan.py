@@ -83,7 +83,7 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
     for installer, value, hosts in operators.installers(observed):
         name = _name(installer["metadata"])
         plan.notice("OPERATOR_INSTALLS", found=name, value=value, hosts=", ".join(hosts))
-    ours, others = None, []
+    ours, adopted, others = None, None, []
     taken = ""  # another DaemonSet has the name
     for daemonset in observed["daemonsets"]:
         has_name = _name(daemonset["metadata"]) == _name(desired)
@@ -91,10 +91,13 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         if has_name and _is_ours(daemonset):
             ours = daemonset
         elif rivals.is_nvidia_plugin(daemonset["spec"]["template"]):
-            others.append(daemonset)
+            if desired["foreign"] == "adopt" and _name(daemonset["metadata"]) == desired["adopt"]:
+                adopted = daemonset
+            elif has_name or _will_run(daemonset, observed, desired):
+                others.append(daemonset)
         elif has_name:
             taken = _name(daemonset["metadata"])
-    if not others or desired["foreign"] == "refuse":
+    if adopted is None:
         for daemonset in others:
             plan.refuse("DEVICE_PLUGIN_FOREIGN", found=_name(daemonset["metadata"]))
         if taken:
@@ -113,11 +116,10 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         plan.refusals += labels.refusals(
             observed["members"], observed["rows"], desired["node_selector"]
         )
-    elif ours or len(others) > 1:
-        found = [_name(daemonset["metadata"]) for daemonset in ([ours] if ours else []) + others]
+    elif ours or others:
+        found = [_name(one["metadata"]) for one in (ours, adopted, *others) if one]
         plan.refuse("DEVICE_PLUGIN_TWICE", found=" and as ".join(found))
     else:
-        adopted = others[0]
         plan.notice("DEVICE_PLUGIN_ADOPTED", found=_name(adopted["metadata"]))
         data["used"] = _used(adopted["metadata"], adopted["spec"]["selector"])
         data["is_adopted"] = True
@@ -132,10 +134,28 @@ def _staying(observed: Observed) -> dict[str, str]:
         name: _name(daemonset["metadata"])
         for daemonset in observed["daemonsets"]
         for template in [daemonset["spec"]["template"]]
-        if rivals.is_nvidia_plugin(template) and not _is_ours(daemonset)
+        if rivals.is_nvidia_plugin(template) and rivals.has_pods(daemonset)
+        if not _is_ours(daemonset)
         for name, row in observed["rows"].items()
         if selects(name, row["labels"], template["spec"])
     }
+
+
+def _will_run(daemonset: Object, observed: Observed, desired: Desired) -> bool:
+    """Tell whether a DaemonSet has pods, or gets some by the labels that this role adds to nodes.
+
+    Anybody may create one that runs nowhere, and must not stop each run by it.
+    """
+    if rivals.has_pods(daemonset):
+        return True
+    if section(daemonset, "status").get("desiredNumberScheduled"):
+        return False  # its pods are not admitted
+    spec = daemonset["spec"]["template"]["spec"]
+    return any(
+        selects(one["node"], {**row["labels"], **desired["node_selector"]}, spec)
+        for one in observed["members"]
+        if (row := observed["rows"].get(one["node"])) is not None
+    )
 
 
 def _is_ours(found: Object) -> bool:

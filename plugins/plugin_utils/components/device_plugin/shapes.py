@@ -19,6 +19,7 @@ class Desired(TypedDict):
 
     state: State
     foreign: Literal["refuse", "adopt"]
+    adopt: str  # namespace/name of the DaemonSet to adopt
     image: str
     version: str
     image_pull_secrets: list[str]

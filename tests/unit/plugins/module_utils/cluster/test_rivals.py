@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import clocks, rivals
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 
+RECORD = Path(__file__).parents[4] / "recorded/device_plugins.yml"
 FOLDER = [{"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]
 
 
@@ -50,6 +53,7 @@ GOOGLE = daemonset(
     [{"name": "p", "image": "registry.k8s.io/nvidia-gpu-device-plugin@sha256:0"}],
     volumes=FOLDER,
 )
+IDLE = {**plugin("idle"), "status": {"currentNumberScheduled": 0}}
 SMALL = {"nodeSelector": {"size": "small"}}
 NETWORK = daemonset(
     "rdma", [{"name": "p", "image": "nvcr.io/nvidia/k8s-rdma-shared-dev-plugin:1"}], volumes=FOLDER
@@ -71,6 +75,7 @@ DISCOVERY = daemonset("gfd", [{"name": "g", "image": "nvcr.io/nvidia/k8s-device-
             "DEVICE_PLUGIN_TWICE",
             id="for this one",
         ),
+        pytest.param([plugin("a"), IDLE], node(), None, id="one that runs nowhere"),
         pytest.param([plugin("a"), NETWORK, DISCOVERY], node(), None, id="not of GPUs"),
         pytest.param([plugin("a"), dra()], node(), "DRA_DRIVER_BESIDE", id="DRA"),
         pytest.param([plugin("a"), dra(**SMALL)], node(), None, id="DRA on other nodes"),
@@ -83,6 +88,19 @@ def test_who_hands_out_the_gpus_of_a_node(found, status, code):
     assert (cause.code if cause else None) == code
     if cause:
         assert "gpu/" in finding(cause.code, "gpu-1", **cause.evidence)["message"]
+
+
+@pytest.mark.parametrize(
+    "row", yaml.safe_load(RECORD.read_text())["rows"], ids=lambda row: str(row["what"])
+)
+def test_plugins_are_known_by_what_they_run_and_mount(row):
+    """AMD's image has the name of NVIDIA's, and HAMi runs NVIDIA's program."""
+    container = {"name": "c", "image": row["image"]}
+    container |= {"command": row["command"]} if row["command"] else {}
+    folders = [{"name": "x", "hostPath": {"path": path}} for path in row["folders"]]
+    found = daemonset("a", [container], volumes=FOLDER + folders)
+    assert rivals.is_rival(found) is ("nvidia.com/gpu" in row["registers"])
+    assert not rivals.is_rival(daemonset("a", [container], volumes=folders))  # cannot register
 
 
 DATE = "Mon, 23 Nov 2026 12:00:00 GMT"

@@ -22,6 +22,7 @@ RECORD = yaml.safe_load((Path(__file__).parents[5] / "recorded/isolation.yml").r
 DESIRED: dict[str, Any] = {
     "state": "present",
     "foreign": "refuse",
+    "adopt": "gpu/theirs",
     "image": "nvcr.io/nvidia/k8s-device-plugin",
     "version": "v1",
     "image_pull_secrets": [],

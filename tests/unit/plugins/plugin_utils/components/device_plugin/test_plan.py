@@ -30,6 +30,7 @@ OBSERVED: dict[str, Any] = {
 DESIRED: dict[str, Any] = {
     "state": "present",
     "foreign": "refuse",
+    "adopt": "",
     "image": "nvcr.io/nvidia/k8s-device-plugin",
     "version": "v1",
     "image_pull_secrets": [],
@@ -130,7 +131,8 @@ CHART_FEATURES = daemonset(
     volumes=({"name": "available-configs", "configMap": {"name": "nvdp-configs"}},),
 )
 CHART = [HELM, CHART_MPS, CHART_FEATURES]
-ADOPT = {"foreign": "adopt"}
+ADOPT = {"foreign": "adopt", "adopt": "gpu-operator/x"}
+ADOPT_HELM = {"foreign": "adopt", "adopt": "kube-system/nvidia-device-plugin"}
 
 
 def member(engine: str | None, **more: Any) -> dict[str, Any]:
@@ -177,7 +179,13 @@ def codes(found: list[dict[str, str]]) -> list[str]:
         pytest.param([NAMESAKE, FOREIGN], ADOPT, [], id="which an adopted one does not need"),
         pytest.param([FEATURES, FOREIGN], ADOPT, [], id="adopted"),
         pytest.param(CHART, {}, ["DEVICE_PLUGIN_FOREIGN"], id="the whole chart"),
-        pytest.param(CHART, ADOPT, [], id="the whole chart, adopted"),
+        pytest.param(CHART, ADOPT_HELM, [], id="the whole chart, adopted"),
+        pytest.param([FOREIGN], {"foreign": "adopt"}, ["DEVICE_PLUGIN_FOREIGN"], id="no name"),
+        pytest.param([HELM], ADOPT, ["DEVICE_PLUGIN_FOREIGN"], id="another name"),
+        pytest.param(
+            [FOREIGN], {"adopt": "gpu-operator/x"}, ["DEVICE_PLUGIN_FOREIGN"], id="only named"
+        ),
+        pytest.param([FOREIGN, HELM], ADOPT, ["DEVICE_PLUGIN_TWICE"], id="one more than the named"),
         pytest.param([CHART_MPS, CHART_FEATURES], {}, [], id="what is no plugin of the chart"),
         pytest.param([ours(), FOREIGN], ADOPT, ["DEVICE_PLUGIN_TWICE"], id="adopted beside ours"),
         pytest.param(
@@ -192,6 +200,33 @@ def test_plugins_of_others(
     found: list[dict[str, Any]], desired: dict[str, Any], expected: list[str]
 ) -> None:
     assert codes(plan(found, **desired)["refusals"]) == expected
+
+
+TENANTS = daemonset("team-a", "x", "registry.example/team-a/nvidia/k8s-device-plugin:1")
+
+
+@pytest.mark.parametrize(
+    ("desired_pods", "pods", "selector", "counts"),
+    [
+        pytest.param(0, 0, {"no": "node"}, False, id="nowhere"),
+        pytest.param(2, 2, {"no": "node"}, True, id="somewhere"),
+        pytest.param(2, 0, {}, False, id="its pods are not admitted"),
+        # As NVIDIA's chart has it, whose pods come as soon as the role adds the label.
+        pytest.param(0, 0, {"nvidia.com/gpu.present": "true"}, True, id="soon"),
+    ],
+)
+def test_a_plugin_without_pods_stops_nobody(
+    desired_pods: int, pods: int, selector: dict[str, str], counts: bool
+) -> None:
+    """Whoever may create DaemonSets could stop each run by one that runs nowhere."""
+    found = copy.deepcopy(TENANTS)
+    found["spec"]["template"]["spec"]["nodeSelector"] = selector
+    found["status"] = {"desiredNumberScheduled": desired_pods, "currentNumberScheduled": pods}
+    rows = {"n1": {"state": "ok", "labels": {}, "annotations": {}}}
+    for wish in ({}, {"foreign": "adopt", "adopt": "gpu-operator/x"}):
+        made = plan([found], members=members("containerd"), rows=rows, **wish)
+        assert codes(made["refusals"]) == ["DEVICE_PLUGIN_FOREIGN"] * counts
+        assert made["data"]["is_adopted"] is False
 
 
 def test_a_permission_that_is_withheld_is_a_refusal() -> None:
@@ -556,4 +591,4 @@ def test_configmap_of_a_former_configuration(found: Any, desired: Any, goes: boo
 
 
 def test_configmap_of_an_adopted_plugin_stays() -> None:
-    assert plan([HELM], foreign="adopt", config_maps=[CONFIG_MAP])["data"]["former"] == []
+    assert plan([HELM], **ADOPT_HELM, config_maps=[CONFIG_MAP])["data"]["former"] == []
