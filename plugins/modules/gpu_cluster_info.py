@@ -46,6 +46,10 @@ options:
         description: The namespace. Empty means all namespaces, or a cluster-scoped resource.
         type: str
         default: ""
+      name:
+        description: Name of the only object. Empty means all objects.
+        type: str
+        default: ""
       any:
         description: Whether one of the verbs is enough.
         type: bool
@@ -301,7 +305,7 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
         namespace = params["config_map"]["namespace"]
         result["config_maps"] = _list_config_maps(client, namespace, params["config_map"]["name"])
         if result["config_maps"] and params["permissions"]:
-            result |= permissions.run(client, [{**_DELETE, "namespace": namespace}])
+            result |= permissions.run(client, [{**_DELETE, **params["config_map"]}])
     if params["pods"]:
         namespace = params["pods"]["namespace"]
         query = {"labelSelector": ",".join(params["pods"]["selectors"])}

@@ -45,6 +45,10 @@ options:
         description: The namespace. Empty means all namespaces, or a cluster-scoped resource.
         type: str
         default: ""
+      name:
+        description: Name of the only object. Empty means all objects.
+        type: str
+        default: ""
       any:
         description: Whether one of the verbs is enough.
         type: bool

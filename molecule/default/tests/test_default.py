@@ -182,28 +182,27 @@ def test_device_plugin_goes_and_a_foreign_one_is_adopted(laboratory):
 @pytest.fixture
 def least_privileged(laboratory: Any, tmp_path: Path) -> Iterator[str]:
     """A user with the permissions of docs/permissions.yml, and no others."""
-    role = yaml.safe_load((footprint.PROJECT / "docs/permissions.yml").read_text())
-    account = {"kind": "ServiceAccount", "name": "operator", "namespace": "default"}
-    manifest = yaml.safe_dump_all(
-        [
-            role,
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "operator"}},
-            {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {"name": "metal-gpu"},
-                "roleRef": {
-                    "apiGroup": "rbac.authorization.k8s.io",
-                    "kind": "ClusterRole",
-                    "name": role["metadata"]["name"],
-                },
-                "subjects": [account],
+    roles = list(yaml.safe_load_all((footprint.PROJECT / "docs/permissions.yml").read_text()))
+    account = {"name": "operator", "namespace": "default"}
+    bindings = [
+        {
+            "apiVersion": role["apiVersion"],
+            "kind": f"{role['kind']}Binding",
+            "metadata": role["metadata"],
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": role["kind"],
+                "name": role["metadata"]["name"],
             },
-        ]
-    )
-    laboratory.kubectl("apply", "--namespace=default", "-f", "-", stdin=manifest)
+            "subjects": [{"kind": "ServiceAccount", **account}],
+        }
+        for role in roles
+    ]
+    user = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}
+    manifest = yaml.safe_dump_all([*roles, user, *bindings])
+    laboratory.kubectl("apply", "-f", "-", stdin=manifest)
     yield laboratory.kubeconfig_of("operator", tmp_path / "kubeconfig")
-    laboratory.kubectl("delete", "--namespace=default", "-f", "-", stdin=manifest)
+    laboratory.kubectl("delete", "-f", "-", stdin=manifest)
 
 
 def test_device_plugin_comes_back_with_the_least_permissions(laboratory, least_privileged):

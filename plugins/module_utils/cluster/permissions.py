@@ -27,6 +27,7 @@ OPTION: dict[str, Any] = {
         "resource": {"type": "str", "required": True},
         "verbs": {"type": "list", "elements": "str", "required": True},
         "namespace": {"type": "str", "default": ""},
+        "name": {"type": "str", "default": ""},
         "any": {"type": "bool", "default": False},
     },
 }
@@ -36,22 +37,29 @@ _PARALLEL = 8  # concurrent access reviews
 
 def run(client: Client, permissions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the missing permissions, and the user if there are any."""
+
+    def review_of(permission: Mapping[str, Any], verb: str) -> tuple[str, ...]:
+        scope = (permission["namespace"], permission.get("name") or "")
+        return (permission["group"], permission["resource"], verb, *scope)
+
     reviews = list(
         dict.fromkeys(
-            (permission["group"], permission["resource"], verb, permission["namespace"])
+            review_of(permission, verb)
             for permission in permissions
             for verb in permission["verbs"]
         )
     )
 
-    def is_allowed(review: tuple[str, str, str, str]) -> bool:
-        group, resource, verb, namespace = review
+    def is_allowed(review: tuple[str, ...]) -> bool:
+        group, resource, verb, namespace, object_name = review
         name, _slash, subresource = resource.partition("/")
         attributes = {"group": group, "resource": name, "verb": verb}
         if subresource:
             attributes["subresource"] = subresource
         if namespace:
             attributes["namespace"] = namespace
+        if object_name:
+            attributes["name"] = object_name
         return client.is_allowed(attributes)
 
     try:
@@ -66,9 +74,7 @@ def run(client: Client, permissions: Sequence[Mapping[str, Any]]) -> dict[str, A
         verbs = [
             verb
             for verb in permission["verbs"]
-            if not allowed.get(
-                (permission["group"], permission["resource"], verb, permission["namespace"]), True
-            )
+            if not allowed.get(review_of(permission, verb), True)
         ]
         enough = permission["any"] and len(verbs) < len(permission["verbs"])
         if verbs and not enough:

@@ -3,7 +3,7 @@
 
 """Which permissions does the user of the kubeconfig need? No function does I/O.
 
-docs/permissions.yml has the same permissions as a ClusterRole; a test compares the two.
+docs/permissions.yml has the same permissions as roles; a test compares the two.
 """
 
 from __future__ import annotations
@@ -12,13 +12,28 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import missing_permission
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import PRIORITY_CLASS
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import guard
 
-CLUSTER, SMOKE, PLUGIN = "", "smoke", "plugin"  # scopes; the last two are keys of a namespace
+# Scopes; the others than the first are keys of a namespace.
+CLUSTER, SMOKE, PLUGIN, LEASES = "", "smoke", "plugin", "leases"
 
 
 _ADMISSION = "admissionregistration.k8s.io"
 _POLICIES = ("mutatingadmissionpolicies", "validatingadmissionpolicies")
 _POLICY_BINDINGS = ("mutatingadmissionpolicybindings", "validatingadmissionpolicybindings")
+
+
+# Objects of this collection, by the keys of their names. Nothing is changed about others.
+_NAMES = {
+    "daemonsets": "plugin_name",
+    "configmaps": "config_name",
+    "runtimeclasses": "class_name",
+    "priorityclasses": "proof_class",
+    **dict.fromkeys((*_POLICIES, *_POLICY_BINDINGS), "guard_name"),
+}
+_FIXED = {"guard_name": guard.NAME, "proof_class": PRIORITY_CLASS}
+_BY_NAME = ("get", "patch", "delete")  # the API server knows the name
 
 
 class Permission(NamedTuple):
@@ -63,7 +78,8 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
         Permission("", "pods", ("list",)),
     ),
     "device_plugin_absent": (
-        Permission("apps", "daemonsets", ("get", "list", "delete")),
+        Permission("apps", "daemonsets", ("get", "list")),
+        Permission("apps", "daemonsets", ("delete",), PLUGIN),
         Permission("", "pods", ("list",), PLUGIN),
         Permission("node.k8s.io", "runtimeclasses", ("get", "list", "delete")),
         Permission("scheduling.k8s.io", "priorityclasses", ("get", "list", "delete")),
@@ -93,27 +109,45 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
 
 # These permissions only improve messages. Without them, the messages have fewer details.
 HELPFUL = (
-    Permission("", "pods/log", ("get",)),
-    Permission("", "events", ("list", "watch")),
+    Permission("", "pods/log", ("get",), PLUGIN),
+    Permission("", "events", ("list",), PLUGIN),
+    Permission("", "events", ("list", "watch"), SMOKE),
     Permission("apps", "daemonsets", ("list",)),
-    Permission("", "configmaps", ("list",)),
-    Permission("coordination.k8s.io", "leases", ("list",)),
+    Permission("", "configmaps", ("list",), PLUGIN),
+    Permission("coordination.k8s.io", "leases", ("list",), LEASES),
 )
 
 
-def needed(parts: Iterable[str], namespaces: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the permissions for parts of the work, as options of gpu_permissions_info."""
+def needed(parts: Iterable[str], places: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the permissions for parts of the work, as options of gpu_permissions_info.
+
+    `places` has the namespaces, and the names of the objects of this collection.
+    """
     permissions = dict.fromkeys(permission for part in parts for permission in NEEDED[part])
     return [
         {
             "group": permission.group,
             "resource": permission.resource,
-            "verbs": list(permission.verbs),
-            "namespace": namespaces.get(permission.where, ""),
+            "verbs": verbs,
+            "namespace": places.get(permission.where, ""),
+            "name": name,
             "any": permission.is_any,
         }
         for permission in permissions
+        for name, verbs in by_name(permission, places).items()
     ]
+
+
+def by_name(permission: Permission, places: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the verbs of a permission by the only name that they are for; empty for any name."""
+    key = _NAMES.get(permission.resource, "")
+    # Plugins of others are read in any namespace.
+    is_ours = permission.where == PLUGIN or permission.resource not in ("daemonsets", "configmaps")
+    name = {**_FIXED, **places}.get(key, "") if is_ours else ""
+    found: dict[str, list[str]] = {}
+    for verb in permission.verbs:
+        found.setdefault(name if verb in _BY_NAME else "", []).append(verb)
+    return found
 
 
 def refuse_missing(user: str, missing: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:

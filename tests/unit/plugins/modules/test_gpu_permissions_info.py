@@ -44,9 +44,12 @@ def test_what_is_missing(api, call, denied, missing, check):
 
 
 def test_each_question_is_asked_once_and_for_the_right_thing(api, call):
-    call(gpu_permissions_info, permissions=[PODS, PODS, LOGS, CLASSES])
+    named = {**CLASSES, "name": "nvidia"}
+    call(gpu_permissions_info, permissions=[PODS, PODS, LOGS, CLASSES, named, named])
     asked = [made.body["spec"]["resourceAttributes"] for made in api.made(*REVIEW)]
-    assert len(asked) == 4
+    assert len(asked) == 5
+    one = {"group": "node.k8s.io", "resource": "runtimeclasses", "verb": "get", "name": "nvidia"}
+    assert one in asked
     assert {"group": "", "resource": "pods", "verb": "get", "subresource": "log"} in asked
     assert {"group": "", "resource": "pods", "verb": "list", "namespace": "tests"} in asked
     assert {"group": "node.k8s.io", "resource": "runtimeclasses", "verb": "get"} in asked
