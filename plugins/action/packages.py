@@ -80,7 +80,7 @@ class ActionModule(ModuleRunner):
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC, required_if=REQUIRED_IF)
         # The other operations have nothing to ask: a plan has a step only if it changes the node.
         is_check = self._task.check_mode
-        if is_check and options["operation"] not in ("install", "fetch_runfile"):
+        if is_check and options["operation"] not in ("install", "remove", "fetch_runfile"):
             return {"changed": True}
         self._variables = task_vars or {}
         node = self._variable("metal_gpu")["node"]
@@ -157,7 +157,7 @@ class ActionModule(ModuleRunner):
             self._request = self._request._replace(options=options)
 
     def _rehearse(self) -> None:
-        """Let the package manager say what an installation would do."""
+        """Let the package manager say what an installation or a removal would do."""
         failed = attempt(self, self._host, self._lock_timeout, has_index=True)
         if failed is not None:
             raise Stopped("\n".join(self._explanation(failed)[0]))

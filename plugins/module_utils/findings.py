@@ -889,7 +889,8 @@ Remedy: fix the error in the build log (missing headers: `apt-get install linux-
 
 PACKAGES_NEEDED (refusal): the removal of {needed} would also remove packages that this collection
   did not install: {packages}
-Remedy: if you do not need these packages, run `apt-get remove {names|PACKAGE}`, and run again
+Remedy: if you do not need these packages, remove them yourself with the package manager's `remove
+  {names|PACKAGE}`, and run again
 
 PACKAGES_HELD (refusal): the installation would change or remove packages that an admin holds:
   {packages}

@@ -25,7 +25,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     repository_mode,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.outdated import of_modules
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal import before_removals
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal import (
+    before_removal,
+    before_removals,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import FILES
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, SUFFIXES
 
@@ -105,7 +108,7 @@ def _remove(request: Request) -> Steps:
         purge=request.options["purge"],
         allow_change_held_packages=True,
     )
-    return Steps(work=(remove,))
+    return Steps(work=(before_removal(request, DEBIAN), remove))
 
 
 def _repository(request: Request) -> Steps:

@@ -127,6 +127,8 @@ INDEX_AGE_S = 3600
 UPDATE_S = 300
 # If not, dnf waits for another process without a time limit, and does not say so in time.
 EXIT_ON_LOCK = "--setopt=exit_on_lock=True"
+# Only installed packages are in question. An unusable repository must not prevent it.
+NO_REPOSITORY = "--disablerepo=*"
 NO_WEAK = "--setopt=install_weak_deps=False"
 # What `dnf module list MODULE:STREAM` says if no repository has it.
 NO_STREAMS = "No matching Modules to list"

@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     EXIT_ON_LOCK,
+    NO_REPOSITORY,
     NO_STREAMS,
     NO_WEAK,
     Call,
@@ -31,7 +32,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     repository_mode,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.login import of_address
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal import before_removals
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal import (
+    before_removal,
+    before_removals,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import FILES, MANAGED
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
     METADATA,
@@ -41,8 +45,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 )
 
 VERSIONLOCK = "python3-dnf-plugin-versionlock"
-# Only installed packages are in question. An unusable repository must not prevent it.
-_NO_REPOSITORY = "--disablerepo=*"
 
 
 def _dnf(*argv: str, **more: Any) -> Call:
@@ -97,7 +99,7 @@ def _hold(request: Request) -> Steps:
 
 
 def _versionlock(what: str, names: list[str]) -> Call:
-    return _dnf(_NO_REPOSITORY, "versionlock", what, *names)
+    return _dnf(NO_REPOSITORY, "versionlock", what, *names)
 
 
 def _unlocked(
@@ -113,11 +115,11 @@ def _unlocked(
 
 
 def _remove(request: Request) -> Steps:
-    # The libraries of a driver are dependencies. The admin may have disabled it in dnf.conf.
-    clean = "--setopt=clean_requirements_on_remove=True"
-    remove = _dnf(_NO_REPOSITORY, clean, "remove", *request.names)
+    # The libraries of a driver are dependencies. Whether dnf removes them is up to dnf.conf.
+    remove = _dnf(NO_REPOSITORY, "remove", *request.names)
     # A remaining versionlock would exclude all other versions of these packages.
-    return _unlocked(request, [*request.names, *request.options["also_release"]], remove)
+    steps = _unlocked(request, [*request.names, *request.options["also_release"]], remove)
+    return steps._replace(work=(before_removal(request, REDHAT), *steps.work))
 
 
 def _repository(request: Request) -> Steps:

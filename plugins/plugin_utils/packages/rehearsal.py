@@ -25,6 +25,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.packages import KEE
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     EXIT_ON_LOCK,
     INDEX_AGE_S,
+    NO_REPOSITORY,
     NO_STREAMS,
     NO_WEAK,
     TIME_LIMIT,
@@ -46,6 +47,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.sources import 
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, REDHAT
 
+# The answer about the packages that dnf installed for their own sake.
+CHOSEN = "chosen"
 _ENGLISH = ("env", "LC_ALL=C")
 _LIMITED = (*_ENGLISH, *TIME_LIMIT, str(UPDATE_S))
 
@@ -233,8 +236,23 @@ def _bare(request: Request, family: str) -> list[str]:
     return bare_names(names(request), family)
 
 
+def before_removal(request: Request, family: str) -> Call:
+    """Ask what a removal would take along."""
+    if family == DEBIAN:
+        simulate = ("--simulate", "--assume-yes", "--allow-change-held-packages", "remove")
+        argv = [*_ENGLISH, "apt-get", "-q", *simulate, *request.names]
+        return _call(request, {"programs": [{"argv": argv}]})
+    dnf = [*_ENGLISH, "dnf", EXIT_ON_LOCK, NO_REPOSITORY]
+    argv = [*dnf, "--assumeno", "remove", *request.names]
+    chosen = [*dnf, "--quiet", "repoquery", "--userinstalled", "--queryformat=%{name}"]
+    programs: list[Program] = [{"argv": argv, "success": "Operation aborted"}]
+    return _call(request, {"programs": programs, "tells": {CHOSEN: chosen}})
+
+
 def in_check_mode(request: Request, family: str) -> Call:
-    """Ask about an installation while its earlier steps are only planned."""
+    """Ask about an operation while its earlier steps are only planned."""
+    if request.options["operation"] == "remove":
+        return before_removal(request, family)
     return _call(request, _apt(request) if family == DEBIAN else _dnf(request))
 
 

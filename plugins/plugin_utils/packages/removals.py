@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
 
 # What the package managers say if they may not remove a package. They have changed nothing then.
 _APT_FORBIDDEN = re.compile(r"Packages need to be removed but remove is disabled")
@@ -27,6 +28,9 @@ _APT_LISTS = re.compile(
 )
 # A long name has its other columns on the next line, which starts with more blanks.
 _DNF_LISTS = re.compile(r"^Removing[^\n]*:\n(?P<rows>(?: [^\n]*(?:\n|$))*)", re.MULTILINE)
+_DNF_NEEDS = re.compile(
+    r"^Removing dependent packages:\n(?P<rows>(?: [^\n]*(?:\n|$))*)", re.MULTILINE
+)
 _DNF_REPLACES = re.compile(r"^ +replacing +(?P<name>\S+?)\.\w+ ", re.MULTILINE)
 
 
@@ -42,14 +46,26 @@ def removed(printed: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def needing(family: str, printed: str) -> list[str]:
+    """Return the packages that a removal would take along.
+
+    dnf also removes what it installed for them and nothing needs any more, if dnf.conf(5) lets it.
+    """
+    if family != REDHAT:
+        return removed(printed)
+    rows = "".join(match["rows"] for match in _DNF_NEEDS.finditer(printed))
+    return [row.split()[0] for row in rows.splitlines() if not row.startswith("  ")]
+
+
 def besides(printed: str, allowed: Iterable[str]) -> list[str]:
     """Return the packages that a transaction would remove, but may not; patterns allow some."""
+    return others(removed(printed), allowed)
+
+
+def others(names: Iterable[str], allowed: Iterable[str]) -> list[str]:
+    """Return the names that no pattern allows."""
     patterns = [*allowed]
-    return [
-        name
-        for name in removed(printed)
-        if not any(fnmatchcase(name, pattern) for pattern in patterns)
-    ]
+    return [name for name in names if not any(fnmatchcase(name, one) for one in patterns)]
 
 
 def in_the_way(error: str, printed: str) -> list[str]:
@@ -59,7 +75,7 @@ def in_the_way(error: str, printed: str) -> list[str]:
     return list(dict.fromkeys(match["name"] for match in _DNF_CONFLICTS.finditer(f"{error}\n")))
 
 
-def displaced(host: str, names: Iterable[str], others: Iterable[str]) -> dict[str, str]:
+def displaced(host: str, names: Iterable[str], gone: Iterable[str]) -> dict[str, str]:
     """Return the finding about packages that would go, and that the plan does not name."""
-    packages = ", ".join(others)
+    packages = ", ".join(gone)
     return finding("PACKAGES_DISPLACED", host, packages=packages, installed=", ".join(names))

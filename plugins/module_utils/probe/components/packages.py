@@ -58,20 +58,20 @@ def _values(reading: Reading) -> Values:
 
 
 def _read_relations(reading: Reading) -> Relations:
-    """Return which packages need the packages that roles installed, for the removal by apt.
+    """Return which packages need those of the driver or of a role, for the removal by apt.
 
-    Only a node with records has such packages. What this function reads is long, so it stays on the
-    node. It reads dpkg's file, because a process takes ten times as long.
+    A switch removes the driver of an admin, too. What this function reads is long, so it stays on
+    the node. It reads dpkg's file, because a process takes ten times as long.
     """
     recorded = set[str]()
     for path in reading.files.find(packages.RECORDS):
         recorded |= packages.recorded_names(reading.files.texts.get(path, ""))
-    if not recorded:
-        return {"automatic": [], "dependants": {}, "error": None}
     files = NodeFiles(reading.node.root)
     relations = packages.parse_relations(files.read(packages.DPKG_STATUS) or "")
     drivers = filter(nvidia_driver.is_driver_package, (one.name for one in relations))
     names = {*recorded, *drivers}
+    if not names:
+        return {"automatic": [], "dependants": {}, "error": None}
     dependants = packages.dependants(relations, names)
     text = files.read(packages.AUTOMATIC) or ""
     automatic = packages.parse_automatic(text, os.uname().machine)

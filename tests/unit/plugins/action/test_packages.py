@@ -30,7 +30,7 @@ NODE = {
     "os": {"family": "debian", "version_id": "12"},
     "kernel": {"release": "6.1.0-50-amd64"},
     "packages": {},
-    "package_manager": {"lock": None, "interrupted": False, "unfinished": {}},
+    "package_manager": {"lock": None, "interrupted": False, "unfinished": {}, "automatic": []},
     "package_sources": [],
 }
 ROCKY = {
@@ -402,7 +402,7 @@ def test_error_stays_beside_the_lock(act: Any) -> None:
             return {"changed": False, "lock": {"pid": 7, "command": "apt", "started": None}}
         return {"failed": True, "msg": "E: no space left"}
 
-    result, _ran = act(answer, operation="remove", names=["x"])
+    result, _ran = act(answer, operation="release", names=["x"])
     assert codes(result) == ["PACKAGE_MANAGER_LOCKED", "PACKAGES_FAILED"]
     assert "no space left" in result["msg"]
 
@@ -537,6 +537,9 @@ def test_interpreter_is_searched_for_once(act: Any) -> None:
     assert result["ansible_facts"] == {"discovered_interpreter_python": "/usr/bin/python3.11"}
 
 
+STREAM = {"operation": "stream", "stream": "nvidia-driver:580-open"}
+
+
 def test_results_of_the_modules_are_handed_on(act: Any) -> None:
     def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -547,7 +550,7 @@ def test_results_of_the_modules_are_handed_on(act: Any) -> None:
             "stdout": "a\nb",
         }
 
-    result, _ran = act(answer, node=ROCKY, operation="remove", names=["containerd.io"])
+    result, _ran = act(answer, node=ROCKY, **STREAM)
     assert result == {
         "changed": False,
         "diff": [{"before": "ansible.builtin.command"}] * 2,
@@ -562,10 +565,10 @@ def test_lock_that_stays(act: Any) -> None:
             return {"changed": False, "lock": {"pid": 7, "command": "apt", "started": None}}
         return {"failed": True, "msg": "Failed to lock apt for exclusive operation"}
 
-    result, ran = act(answer, operation="remove", names=["x"])
+    result, ran = act(answer, operation="release", names=["x"])
     assert codes(result) == ["PACKAGE_MANAGER_LOCKED"]
-    assert names(ran)[:2] == ["apt", "packages"]
-    assert ran[1][1] == {"operation": "remove", "_wait": 0}
+    assert names(ran)[:2] == ["command", "packages"]
+    assert ran[1][1] == {"operation": "release", "_wait": 0}
 
 
 @pytest.mark.parametrize(
@@ -687,6 +690,37 @@ def test_nothing_goes_that_the_plan_does_not_name(
     assert codes(result) == ["PACKAGES_DISPLACED"]
     assert "does not name: podman" in result["msg"]
     assert not any("install" in options.get("argv", ()) or "name" in options for _, options in ran)
+
+
+DNF_REMOVES = parse_scene(recording("packages/dnf-remove.txt"))
+APT_REMOVES = "Remv drv-meta [1]\nRemv drv [1]\nRemv cuda-13 [1]\nPurg drv-lib [1]\n"
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(
+    ("node", "printed", "chosen"),
+    [
+        pytest.param(NODE, APT_REMOVES, "", id="apt"),
+        pytest.param(ROCKY, DNF_REMOVES["clean-stdout"], "", id="dnf"),
+        pytest.param(
+            ROCKY, DNF_REMOVES["kept-stdout"], DNF_REMOVES["userinstalled-stdout"],
+            id="dnf that keeps dependencies",
+        ),
+    ],
+)  # fmt: skip
+def test_a_removal_takes_nothing_of_the_admin_along(
+    act: Any, node: dict[str, Any], printed: str, chosen: str, check: bool
+) -> None:
+    """A dependency goes: nothing needs it without the others."""
+    node = {**node, "package_manager": {**node["package_manager"], "automatic": ["drv-lib"]}}
+    told = asked(printed, answers={"chosen": chosen})
+    remove = {"operation": "remove", "names": ["drv", "drv-meta"], "check": check}
+    result, ran = act(told, node=node, **remove)
+    assert codes(result) == ["PACKAGES_NEEDED"]
+    assert "did not install: cuda-13\n" in result["msg"]
+    assert not any("argv" in options or "name" in options for _, options in ran)
+    result, _ran = act(told, node=node, **remove, also_release=["cuda-13"])
+    assert "failed" not in result
 
 
 def test_check_mode_names_the_source_that_wins(

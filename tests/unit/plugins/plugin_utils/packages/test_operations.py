@@ -84,7 +84,7 @@ def test_removal_ends_the_holds_of_dependencies() -> None:
     found = steps("remove", "redhat", Request(options, held=["a", "b"]))
     assert [call.options["argv"][-2:] for call in found.first] == [["a", "b"]]
     assert [call.options["argv"][-2:] for call in found.undo] == [["a", "b"]]
-    assert found.work[0].options["argv"][-2:] == ["remove", "a"]
+    assert found.work[-1].options["argv"][-2:] == ["remove", "a"]
 
 
 @pytest.mark.parametrize(("repository", "count"), [({"name": "x"}, 1), ({}, 2)])

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ansible_collections.metal.gpu.tests.unit.support.observing import (
     PACKAGES,
 )
@@ -67,14 +69,16 @@ Auto-Installed: 1
 """
 
 
-def test_packages_that_apt_would_also_remove(observe, tmp_path):
-    """Only if a role installed packages. The texts themselves stay on the node."""
+RECORD = '{"nvidia-driver-cuda": {"version": "580.178.04-1", "before": null}}'
+
+
+@pytest.mark.parametrize("record", [RECORD, None], ids=["ours", "the first run: an admin's"])
+def test_packages_that_apt_would_also_remove(observe, tmp_path, record):
+    """A switch removes the driver of an admin, too. The texts themselves stay on the node."""
     programs = Programs({"dpkg-query": (0, PACKAGES, "")})
     plant(tmp_path, {"/var/lib/apt/extended_states": STATES, "/var/lib/dpkg/status": STATUS})
-    found = observe(programs)["package_manager"]
-    assert (found["automatic"], found["dependants"]) == ([], {})
-    record = '{"nvidia-driver-cuda": {"version": "580.178.04-1", "before": null}}'
-    plant(tmp_path, {"/var/lib/metal-gpu/packages/nvidia_driver.json": record})
+    if record:
+        plant(tmp_path, {"/var/lib/metal-gpu/packages/nvidia_driver.json": record})
     found = observe(programs)["package_manager"]
     assert found["automatic"] == ["libcuda1"]
     assert found["dependants"] == {
@@ -83,6 +87,15 @@ def test_packages_that_apt_would_also_remove(observe, tmp_path):
         "pycuda": [["libcuda1"]],
     }
     assert found["error"] is None
+
+
+def test_relations_that_cannot_be_read(observe, tmp_path):
+    """They are in question only if there is something to remove."""
+    programs = Programs({"dpkg-query": (0, PACKAGES, "")})
+    plant(tmp_path, {"/var/lib/dpkg/status": "Package: libc6\nStatus: install ok installed\n"})
+    found = observe(programs)["package_manager"]
+    assert (found["automatic"], found["dependants"]) == ([], {})
+    plant(tmp_path, {"/var/lib/metal-gpu/packages/nvidia_driver.json": RECORD})
     status = tmp_path / "var/lib/dpkg/status"
     status.unlink()
     status.symlink_to("status")
