@@ -3,8 +3,9 @@
 
 """Find what an error line can mean, the most probable cause first. No I/O.
 
-A line is read in four ways, and the surer way comes first: by the readers of verify, by the texts
-of the index, by its short texts such as `404`, and by its words.
+A line is read in several ways, and the surer way comes first: by the kinds of lines in
+docs/symptoms.txt; by the readers of verify and the texts of the index; by the kinds that are a last
+resort; by short texts such as `404`; and by its words.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import un
 from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
 from metal_gpu.explanations import readers
 from metal_gpu.explanations.index import Document, Row, Section, is_telling, pattern, plain
+from metal_gpu.explanations.symptoms import CONSEQUENCE, GENERAL, TELLING, Symptom, plain_quotes
 
 READ, TEXT, SHORT_TEXT, WORDS = "read", "text", "short text", "words"
 
@@ -25,6 +27,7 @@ _LONGEST = 10_000  # characters of a line
 _CODE = re.compile(r"\b[A-Z][A-Z0-9_]{4,}\b")
 _WORD = re.compile(r"[a-z0-9][a-z0-9./_-]*[a-z0-9]|[a-z0-9]")
 _DOCUMENT = re.compile(r"(?<![\w/])docs/(?=[\w-]+\.(?:md|yml))")
+_OF_PROGRAM = re.compile(r"^(?:\[|\S*\d\d:\d\d|(?:\w*nvidia\w*|NVRM|kernel|systemd)\S*: )")
 _EMPTY = frozenset(
     """a an the and or of in on at to for from with is are was be has have it its this that there
     not as by i my me get gets we you what why when where how does do any after""".split()  # noqa: SIM905
@@ -49,6 +52,7 @@ class Candidate(NamedTuple):
     reference: str  # where the documentation has more; empty if nowhere
     matched: str  # what it was recognised by
     certainty: str  # READ, TEXT, SHORT_TEXT or WORDS
+    is_cause: bool = True  # False: another line of the same log can tell more
 
 
 class _Text(NamedTuple):
@@ -60,10 +64,11 @@ class _Text(NamedTuple):
 
 
 class Explainer:
-    """Explains lines with one document."""
+    """Explains lines with one document and the symptoms."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, symptoms: tuple[Symptom, ...]) -> None:
         self._document = document
+        self._symptoms = symptoms
         self._texts = [
             _Text(
                 text,
@@ -85,11 +90,19 @@ class Explainer:
 
         `strict` leaves out what only short texts or words suggest, as for the lines of a whole log.
         """
-        line = unescape(line[:_LONGEST])
-        found = [*self._coded(line), *self._read(line), *self._matching(line, {TEXT})]
+        line = plain_quotes(unescape(line[:_LONGEST]))
+        lowered = line.lower()
+        seen = [one for one in self._symptoms if one.matches(line, lowered)]
+        kinds = [one for one in seen if one.kind == TELLING]
+        kinds = kinds or [one for one in seen if one.kind == CONSEQUENCE]
+        found = [*self._coded(line), *self._of_symptoms(kinds)]
+        if not kinds:
+            found += [*self._read(line), *self._matching(line, {TEXT})]
+        if not found:
+            found += self._of_symptoms(one for one in seen if one.kind == GENERAL)
         if not strict:
             found += self._matching(line, {SHORT_TEXT})
-            found += [] if found else self._worded(line)
+            found += [] if found or _OF_PROGRAM.match(line) else self._worded(line)
         return list(_once(found))
 
     def of_code(self, code: str) -> Candidate | None:
@@ -105,14 +118,26 @@ class Explainer:
             if found is not None:
                 yield found
 
+    def _of_symptoms(self, symptoms: Iterable[Symptom]) -> Iterator[Candidate]:
+        for symptom in symptoms:
+            for answer in symptom.answers:
+                found = self.of_code(answer.code) if answer.code else None
+                yield (found or _of_title(symptom.title))._replace(
+                    condition=answer.condition,
+                    cause=answer.cause or (found.cause if found else ""),
+                    remedy=answer.remedy or (found.remedy if found else ""),
+                    matched=symptom.title,
+                    certainty=TEXT,
+                    is_cause=symptom.kind == TELLING,
+                )
+
     def _read(self, line: str) -> Iterator[Candidate]:
         for reading in readers.read(line):
             known = self.of_code(reading.code) if reading.code else None
-            if known is None:
-                none = Candidate(None, reading.title, "", "", "", "", "", reading.title, READ)
-                known = none
-            yield known._replace(
-                cause=reading.cause, remedy=reading.remedy or known.remedy, matched=reading.title
+            yield (known or _of_title(reading.title))._replace(
+                cause=reading.cause,
+                remedy=reading.remedy or (known.remedy if known else ""),
+                matched=reading.title,
             )
 
     def _matching(self, line: str, certainties: set[str]) -> Iterator[Candidate]:
@@ -160,6 +185,11 @@ class Explainer:
         )
 
 
+def _of_title(title: str) -> Candidate:
+    """Return what no finding is about."""
+    return Candidate(None, title, "", "", "", "", "", title, READ)
+
+
 def near_codes(word: str) -> list[str]:
     """Return the codes that look like a word."""
     return difflib.get_close_matches(word.upper().replace("-", "_"), CATALOGUE, n=3)
@@ -199,9 +229,9 @@ def _stem(word: str) -> str:
 
 def _once(found: Iterable[Candidate]) -> Iterator[Candidate]:
     """Yield each finding once: what a reader knows, with the condition of the index."""
-    merged: dict[str, Candidate] = {}
+    merged: dict[tuple[str, ...], Candidate] = {}
     for one in found:
-        key = one.code or one.title
+        key = (one.code,) if one.code else (one.title, one.condition)
         known = merged.get(key)
         if known is None:
             merged[key] = one

@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Explain the lines of a log: each meaning once, with its first line. No I/O."""
+"""Explain the lines of a log: each meaning once, with its first line. No I/O.
+
+What another line can tell better comes last.
+"""
 
 from __future__ import annotations
 
@@ -55,5 +58,6 @@ def explain_lines(explainer: Explainer, lines: Iterable[str]) -> Explained:
             known[meaning].lines += 1
         else:
             known[meaning] = Explanation(line, number, candidates)
-    result.explanations = list(known.values())
+    # Stable: of the same rank, the order of the log.
+    result.explanations = sorted(known.values(), key=lambda one: not one.candidates[0].is_cause)
     return result

@@ -17,7 +17,12 @@ from typing import NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import causes, pull_causes
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause, Subject
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_errors, kernel_log, xids
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    cuda_errors,
+    driver_words,
+    kernel_log,
+    xids,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_events import (
     LOST,
     SXID,
@@ -55,6 +60,17 @@ _IMAGE = re.compile(
     r"""(?:image|for) \\?["']?(?P<image>[\w.-]+(?::\d+)?/[\w./-]+(?:[:@][\w.:-]+)?)"""
 )
 
+_BOUND_BY = {"nouveau": "NOUVEAU_LOADED", "vfio": "GPU_PASSED_THROUGH"}
+# Others are about one GPU, which nvidia-smi then does not list.
+_DRIVER = {
+    driver_words.OPEN: "FLAVOUR_UNSUPPORTED",
+    driver_words.LEGACY: "GPU_UNSUPPORTED_BY_DRIVER",
+    driver_words.RELEASE: "GPU_UNSUPPORTED_BY_DRIVER",
+    driver_words.SIGNATURE: "SECURE_BOOT_ON",
+    driver_words.MISMATCH: "REBOOT_NEEDED",
+    driver_words.SYMBOLS: "MODULE_REJECTED",
+}
+
 _LEFT_ALONE = {
     xids.APPLICATION: (
         "read the log of the program; the GPU itself works, and no finding is reported"
@@ -74,7 +90,7 @@ class Reading(NamedTuple):
 
 def read(text: str) -> list[Reading]:
     """Return what the readers make of a text, the surest one first."""
-    found = [*_kernel_log(text)] or [*_cuda(text), *_cluster(text)]
+    found = [*_kernel_log(text), *_driver(text)] or [*_cuda(text), *_cluster(text)]
     return list({(one.code, one.title): one for one in reversed(found)}.values())[::-1]
 
 
@@ -116,6 +132,17 @@ def _of_event(event: Event) -> Reading:
         unknown = f"{cause}; what it means for the GPU is not known" if is_known else cause
         return Reading("XID_UNKNOWN", title, unknown, "")
     return Reading(None, title, cause, _LEFT_ALONE[weight])
+
+
+def _driver(text: str) -> Iterator[Reading]:
+    words = driver_words.find(text)
+    if words is None or words.is_generic:
+        return
+    code = _DRIVER.get(words.kind, "NVML_COUNT_DIFFERS")
+    if words.kind == driver_words.BOUND:
+        owner = (found for name, found in _BOUND_BY.items() if name in text)
+        code = next(owner, "NVML_COUNT_DIFFERS")
+    yield Reading(code, f"driver: {words.kind}", words.cause, words.remedy)
 
 
 def _cuda(text: str) -> Iterator[Reading]:

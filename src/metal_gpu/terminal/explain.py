@@ -107,13 +107,19 @@ def as_document(explained: Explained) -> dict[str, object]:
                 "line": one.line,
                 "number": one.number,
                 "lines": one.lines,
-                "candidates": [candidate._asdict() for candidate in one.candidates],
+                "candidates": [_of_candidate(candidate) for candidate in one.candidates],
             }
             for one in explained.explanations
         ],
         "lines": explained.lines,
         "unknown": explained.unknown,
     }
+
+
+def _of_candidate(candidate: Candidate) -> dict[str, object]:
+    document = candidate._asdict()
+    del document["is_cause"]  # the order says it
+    return document
 
 
 def _line(known: Explainer, line: str) -> Explained:

@@ -13,12 +13,11 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
-from metal_gpu.explanations import catalogue, explain, index
+from metal_gpu.explanations import catalogue, symptoms
 
 TESTS = Path(__file__).parents[2]
-EXPLAINER = explain.Explainer(
-    index.parse(catalogue.PLACE.read_text(encoding="utf-8"), "docs/troubleshooting.md")
-)
+EXPLAINER = catalogue.explainer()
+SYMPTOMS = symptoms.parse(catalogue.SYMPTOMS.read_text(encoding="utf-8"))
 
 
 def records(name, *keys):
@@ -63,6 +62,30 @@ def test_the_finding_of_a_recorded_line_is_first(text, code):
     assert first(text) == code
 
 
+def recorded_lines():
+    text = (TESTS / "recorded/explain.txt").read_text(encoding="utf-8")
+    rows = [one.split(" | ", 2) for one in text.splitlines() if one and one[0] != "#"]
+    return [pytest.param(*row, id=identifier(row[2])) for row in rows]
+
+
+@pytest.mark.parametrize(("expected", "source", "line"), recorded_lines())
+def test_the_answer_to_a_line_of_a_program_is_first(expected, source, line):
+    """Also in a log, with the prefix of another program, and with other quotes."""
+    assert source
+    found = EXPLAINER.explain(line, strict=expected != "-")
+    assert (found[0].code or found[0].title if found else "-") == expected
+    prefixed = f"2026-11-28T09:00:01Z gpu-1 kernel[1]: {line.replace(chr(39), chr(0x2019))}"
+    assert expected == "-" or expected in [
+        one.code or one.title for one in EXPLAINER.explain(prefixed)
+    ]
+
+
+def test_each_kind_of_line_has_a_recorded_line():
+    lines = [row.values[2] for row in recorded_lines()]
+    matched = {one.matched for line in lines for one in EXPLAINER.explain(line)}
+    assert {one.title for one in SYMPTOMS} <= matched
+
+
 # A fixture, a part of one of its lines, and the finding.
 FIXTURES = [
     ("containerd/refusal-1.6.20-syntax.txt", "failed to load TOML", "CONTAINERD_CONFIG_INVALID"),
@@ -73,8 +96,8 @@ FIXTURES = [
     ("dkms/make-log-headers.txt", "are missing.", "DKMS_BUILD_FAILED"),
     ("dkms/make-log-no-compiler.txt", "gcc-12: not found", "DKMS_BUILD_FAILED"),
     ("kernel_log/dead_at_load.txt", "NVRM: fallen off the bus", "NVML_COUNT_DIFFERS"),
-    ("kernel_log/dead_at_load.txt", "nvidia: probe of", "GPU_UNSUPPORTED_BY_DRIVER"),
-    ("kernel_log/dead_at_load.txt", "None of the NVIDIA", "GPU_UNSUPPORTED_BY_DRIVER"),
+    ("kernel_log/dead_at_load.txt", "nvidia: probe of", "NVML_COUNT_DIFFERS"),
+    ("kernel_log/dead_at_load.txt", "None of the NVIDIA", "NVML_COUNT_DIFFERS"),
     ("kubernetes/nodes.yml", "cni plugin not initialized", "NODE_NOT_READY"),
     ("kubernetes/plugin_logs.yml", "device marked unhealthy", "GPU_UNHEALTHY"),
     ("kubernetes/plugin_logs.yml", "Marking all devices", "GPU_UNHEALTHY"),
