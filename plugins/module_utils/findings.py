@@ -156,8 +156,8 @@ NODE_RENAMED (refusal): the kubelet joined the cluster as {joined}, but register
 Remedy: run `hostnamectl set-hostname {joined|NAME}`, or start the kubelet with
   `--hostname-override={joined|NAME}`; to keep the new name, run `kubeadm reset` and `kubeadm join`
 
-DISTRIBUTION_UNSUPPORTED (refusal): the node runs {name} ({unit}), which has its own kubelet and
-  container engine in places that this release does not know
+DISTRIBUTION_UNSUPPORTED (refusal): the node runs {name} ({unit}), which has its own kubelet, and
+  perhaps its own container engine, in places that this release does not know
 Remedy: remove the node from the group, or stop {name|the distribution} and install what the node is
   to run instead
 
@@ -495,6 +495,15 @@ CONTAINERD_UNKNOWN (refusal): `{source}` of containerd {found} has none of the t
 Remedy: use a containerd that docs/support.md lists; or register the runtime nvidia yourself, and
   leave the role nvidia_container_runtime out
 
+ENGINE_NOT_STARTABLE (notice): {engine} runs, and would not serve the kubelet after its next start,
+  such as after a reboot: {evidence}
+Remedy: correct the configuration now, and restart {engine|the engine} when the node is drained
+
+CGROUP_DRIVERS_DIFFER (notice): the cgroup driver of the kubelet is {driver}, and that of {engine}
+  is {found}; two managers of control groups disturb each other, and pods restart without a reason
+Remedy: drain the node, set {setting|the same driver} in {path|the file of the engine}, and restart
+  {engine|the engine} and the kubelet
+
 CONTAINERD_FATAL (refusal): containerd would not serve the kubelet after its next start, because of
   {path} or a file that it imports: {evidence}
 Remedy: correct the configuration; `containerd config dump` does not show this, and containerd still
@@ -558,7 +567,7 @@ Remedy: restore this history file from a backup of the node; to keep {path|the c
   as it is, delete the history file
 
 DOCKER_FLAG_CLASH (refusal): the flag {flag} in {file} conflicts with the key {key} in {path};
-  Docker does not start or reload with both
+  {effect}
 Remedy: keep one of the two, preferably the key in {path|/etc/docker/daemon.json}; to remove the
   flag, override ExecStart in a drop-in
 

@@ -1308,6 +1308,9 @@ gpu_node:
                   description: Imported files that do not exist, with the importing file.
                   type: list
                   elements: str
+                outline: &outline
+                  description: Its tables and keys, with empty lists and texts in place of values.
+                  type: dict
                 text_sha256:
                   description: >-
                     SHA-256 of the file. V(null) if there is none, or if it cannot be read.
@@ -1357,11 +1360,11 @@ gpu_node:
                 C(reads_lists) (whether it looks into several folders, or takes their list for one
                 name).
               type: dict
-            registry_conflict:
+            conflicts:
               description: >-
-                Whether its configuration has C(mirrors) and C(config_path) of the registry. Its CRI
-                plugin does not load with both.
-              type: bool
+                What its configuration has that keeps its CRI plugin from loading at the next start.
+              type: list
+              elements: str
             missing_specs:
               description: >-
                 Files of C(base_runtime_spec) that do not exist, with the runtime. Its CRI plugin
@@ -1455,6 +1458,7 @@ gpu_node:
                   description: The keys of the file.
                   type: list
                   elements: str
+                outline: *outline
                 fingerprints:
                   description: >-
                     SHA-256 of each value as JSON, by its path of keys. A value itself can be a
@@ -1667,6 +1671,7 @@ gpu_node:
             imported_nvidia: []
             imported_folders: {}
             missing_imports: []
+            outline: {}
             text_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
             error: null
             obstacle: null
@@ -1684,7 +1689,7 @@ gpu_node:
               systemd_cgroup: true
               base_runtime_spec: ""
           registry: {folders: [/etc/containerd/certs.d], mirrors: [], tls: [], reads_lists: false}
-          registry_conflict: false
+          conflicts: []
           missing_specs: []
         docker:
           installed: true
@@ -1722,6 +1727,7 @@ gpu_node:
             obstacle: null
             source: docker info
             settings: [log-opts, default-runtime, runtimes]
+            outline: {}
             fingerprints: {}
             default_runtime: nvidia
             runtimes:

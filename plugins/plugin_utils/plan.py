@@ -18,6 +18,12 @@ from typing import Generic, NamedTuple, TypedDict, TypeVar
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import (
+    Edits,
+    ListEdit,
+    apply,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import KeyConflict
 
 
 class Step(NamedTuple):
@@ -187,6 +193,16 @@ def refuse_uneditable(plan: Plan[NoData], path: str | None, obstacle: str | None
     """Refuse a configuration file that a step edits but that cannot be edited."""
     if obstacle:
         plan.refuse("CONFIG_NOT_EDITABLE", path=path, error=obstacle)
+
+
+def refuse_conflict(plan: Plan[NoData], outline: Mapping[str, object], edit: Edit) -> None:
+    """Refuse an edit that metal.gpu.config_document refuses for what the file has at its keys."""
+    lists = (ListEdit(tuple(one["path"]), one["items"]) for one in edit.get("discard", ()))
+    edits = Edits(discard=tuple(lists), merge=edit["merge"])
+    try:
+        apply({**outline}, edits)
+    except KeyConflict as error:
+        plan.refuse("CONFIG_NOT_EDITABLE", path=edit["path"], error=error)
 
 
 def refuse_lost_history(plan: Plan[NoData], node: Node, role: str) -> None:

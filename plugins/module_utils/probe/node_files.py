@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import stat
@@ -72,10 +73,14 @@ class NodeFiles:
         """Read one file; None if it is absent or unreadable.
 
         Only regular files count: a mask (a link to /dev/null) is absent, and a pipe in a
-        configuration directory must not block the observation.
+        configuration directory must not block the observation. A folder in the place of a file is
+        unreadable for its program, too.
         """
         try:
-            if not stat.S_ISREG(self._on_disk(path).stat().st_mode):
+            mode = self._on_disk(path).stat().st_mode
+            if stat.S_ISDIR(mode):
+                self.errors[path] = os.strerror(errno.EISDIR)
+            if not stat.S_ISREG(mode):
                 return None
             text = self._on_disk(path).read_text(encoding="utf-8", errors="replace")
         except (FileNotFoundError, NotADirectoryError):
@@ -89,7 +94,7 @@ class NodeFiles:
     def read_all(self, patterns: Iterable[str]) -> None:
         for pattern in patterns:
             # Unlike a glob, a read distinguishes an unreadable directory from an empty one.
-            for path in self.find(pattern) if glob.has_magic(pattern) else [pattern]:
+            for path in self._files(pattern) if glob.has_magic(pattern) else [pattern]:
                 self.read(path)
 
     def read_layered(self, directories: Iterable[str], pattern: str, containing: str = "") -> None:
@@ -100,12 +105,15 @@ class NodeFiles:
         """
         names: set[str] = set()
         for directory in directories:
-            for path in self.find(f"{directory}/{pattern}"):
+            for path in self._files(f"{directory}/{pattern}"):
                 name = path.rsplit("/", 1)[1]
                 if name not in names:
                     names.add(name)
                     if containing not in (self.read(path) or ""):
                         self.texts.pop(path, None)
+
+    def _files(self, pattern: str) -> list[str]:
+        return [path for path in self.find(pattern) if not self.is_folder(path)]
 
     def _on_disk(self, path: str) -> Path:
         return self._root / path.lstrip("/")

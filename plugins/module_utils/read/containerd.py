@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
     flag,
@@ -25,9 +26,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 UNIT = "containerd.service"
 CONFIG_FLAGS = ("--config", "-c")
 DEFAULT_CONFIG = "/etc/containerd/config.toml"
@@ -38,11 +36,24 @@ CRI_SECTIONS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cr
 _IMAGES = "io.containerd.cri.v1.images"
 # Disabling any of these disables CRI.
 _CRI_PLUGINS = {*CRI_SECTIONS, _IMAGES}
+# Keys that containerd reads into fields. Names of plugins and of runtimes are none.
+FIELDS = (
+    *("version", "imports", "disabled_plugins", "plugins", "grpc", "address", "proxy_plugins"),
+    *("containerd", "runtimes", "default_runtime_name", "runtime_type", "base_runtime_spec"),
+    *("options", "BinaryName", "SystemdCgroup", "enable_cdi"),
+    *("registry", "config_path", "mirrors", "configs", "tls", "auths"),
+)
 # Since this version, the transfer service pulls images, with this many downloads at once.
 _TRANSFERS, _DOWNLOADS = (2, 1), 3
+_IGNORES_CASE_SINCE = (2, 0)  # its reader of TOML is another one
 _CDI_ALWAYS = (2, 0)  # since this version, CDI is enabled by default
 # `config dump` of these versions leaves out what a file of version 1 or 2 sets; `migrate` does not.
 _DUMP_IS_BLIND = ((2, 0), (2, 0, 7))
+_OLD_TYPE = "io.containerd.runtime.v1.linux"
+_UNTRUSTED, _PRIVILEGED = "untrusted_workload_runtime", "privileged_without_host_devices"
+_CNI, _SNAPSHOTTER = "/opt/cni/bin", "io.containerd.snapshotter.v1."
+_DURATIONS = ("drain_exec_sync_io_timeout", "stats_collect_period", "stats_retention_period")
+_DURATION = re.compile(r"[-+]?(?:0|(?:(?:\d+\.?\d*|\.\d+)(?:ns|[u\u00b5\u03bc]s|ms|s|m|h))+)")
 _QUOTED_FILE = re.compile(r"""["']([^"'\n]+\.toml)["']""")
 _SPEC = re.compile(r"""^[^#\n]*\bbase_runtime_spec["']?\s*=\s*["'](/[^"'\n]+)["']""", re.MULTILINE)
 _REFUSAL = re.compile(r"^containerd: (.*)", re.MULTILINE)
@@ -81,26 +92,73 @@ class Effective(NamedTuple):
     default_runtime: str | None
     runtimes: dict[str, Runtime]
     registry: Registry = NO_REGISTRY
-    registry_conflict: bool = False  # the CRI plugin does not load with this
+    conflicts: tuple[str, ...] = ()  # with these, the CRI plugin does not load
+
+
+def as_read(document: Mapping[str, object], version: str) -> dict[str, object]:
+    """Return a document with the keys in the spelling of the fields that they set.
+
+    Up to 1.7, a field takes its name, in small or in capital letters, or with a small first letter,
+    and the name itself counts most. Since 2.0, case does not count, and the last of the sorted keys
+    does. Source: tests/recorded/containerd.yml, spelling
+    """
+    found: dict[str, list[str]] = {}
+    for key in document:
+        field = next((one for one in FIELDS if _sets(key, one, version)), key)
+        found.setdefault(field, []).append(key)
+    read: dict[str, object] = {}
+    for field, keys in found.items():
+        value = document[_counting(field, keys, version)]
+        read[field] = as_read(value, version) if isinstance(value, Mapping) else value
+    return read
+
+
+def as_written(
+    keys: Mapping[str, object], document: Mapping[str, object], version: str
+) -> dict[str, object]:
+    """Return the keys of an edit in the spelling that sets these fields in a document."""
+    found: dict[str, object] = {}
+    for key, value in keys.items():
+        same = [one for one in document if key in FIELDS and _sets(one, key, version)]
+        name = _counting(key, same or [key], version)
+        inner = document.get(name)
+        inner = inner if isinstance(inner, Mapping) else {}
+        found[name] = as_written(value, inner, version) if isinstance(value, Mapping) else value
+    return found
+
+
+def _sets(key: str, field: str, version: str) -> bool:
+    if release(version) >= _IGNORES_CASE_SINCE:
+        return key.lower() == field.lower()
+    return key in (field, field.lower(), field.upper(), field[0].lower() + field[1:])
+
+
+def _counting(field: str, keys: list[str], version: str) -> str:
+    """Return which of the keys that set a field counts."""
+    return field if field in keys and release(version) < _IGNORES_CASE_SINCE else max(keys)
 
 
 def parse_effective(dump: Mapping[str, object], version: str) -> Effective:
     """Read the merged configuration of a containerd of this version."""
+    dump = as_read(dump, version)
     plugins = section(dump, "plugins")
     known = [name for name in CRI_SECTIONS if name in plugins]
     cri = section(plugins, known[0]) if known else {}
     registry = section(plugins, _IMAGES, "registry") or section(cri, "registry")
     grpc = section(plugins, "io.containerd.server.v1.grpc") or section(dump, "grpc")
     cdi = flag(cri, "enable_cdi")
+    runtimes = sections(cri, "containerd", "runtimes")
+    default = text(cri, "containerd", "default_runtime_name")
+    # A setting of 1.7 and older, which counts more.
+    own = section(cri, "containerd", "default_runtime")
+    if text(own, "runtime_type"):
+        default, runtimes["default"] = "default", own
     return Effective(
         socket=text(grpc, "address") or DEFAULT_SOCKET,
         cri_enabled=_is_cri_enabled(dump, known),
         cdi_enabled=release(version) >= _CDI_ALWAYS if cdi is None else cdi,
-        default_runtime=text(cri, "containerd", "default_runtime_name"),
-        runtimes={
-            name: _parse_runtime(runtime)
-            for name, runtime in sections(cri, "containerd", "runtimes").items()
-        },
+        default_runtime=default,
+        runtimes={name: _parse_runtime(runtime) for name, runtime in runtimes.items()},
         registry={
             "folders": [one for one in (text(registry, "config_path") or "").split(":") if one],
             "mirrors": [*sections(registry, "mirrors")],
@@ -109,8 +167,58 @@ def parse_effective(dump: Mapping[str, object], version: str) -> Effective:
             ],
             "reads_lists": release(version) < _TRANSFERS or _pulls_itself(plugins, registry),
         },
-        registry_conflict=bool(text(registry, "config_path") and sections(registry, "mirrors")),
+        conflicts=tuple(_conflicts(dump, cri, registry, version)),
     )
+
+
+def _conflicts(
+    dump: Mapping[str, object],
+    cri: Mapping[str, object],
+    registry: Mapping[str, object],
+    version: str,
+) -> Iterator[str]:
+    """Yield what the CRI plugin checks when it starts, and `containerd config dump` does not.
+
+    It checks the entry of the default runtime, too, which an edit of this collection can add.
+    Source: tests/recorded/containerd.yml, fatal
+    """
+    plugins = section(dump, "plugins")
+    engine, images = section(cri, "containerd"), section(plugins, _IMAGES) or cri
+    runtimes, is_first = sections(engine, "runtimes"), release(version) < (2, 0)
+    tls = is_first and any("tls" in one for one in sections(registry, "configs").values())
+    for key, is_set in (("mirrors", section(registry, "mirrors")), ("configs.tls", tls)):
+        if is_set and text(registry, "config_path"):
+            yield f"the registry's {key} and config_path are both set"
+    if is_first and "untrusted" in runtimes and text(engine, _UNTRUSTED, "runtime_type"):
+        yield f"{_UNTRUSTED} and the runtime untrusted are both set"
+    default = runtimes.get(text(engine, "default_runtime_name") or "", {})
+    for key, table in (("systemd_cgroup", cri), ("no_pivot", engine)):
+        if is_first and flag(table, key) and text(default, "runtime_type") != _OLD_TYPE:
+            yield f"{key} is set, and the default runtime is not of the type {_OLD_TYPE}"
+    for name, one in runtimes.items():
+        for key in ("runtime_engine", "runtime_root"):
+            if is_first and text(one, key) and text(one, "runtime_type") != _OLD_TYPE:
+                yield f"{key} is set for the runtime {name}, which is not of the type {_OLD_TYPE}"
+        if flag(one, f"{_PRIVILEGED}_all_devices_allowed") and not flag(one, _PRIVILEGED):
+            yield f"{_PRIVILEGED}_all_devices_allowed of the runtime {name} needs {_PRIVILEGED}"
+        if text(one, "io_type") not in (None, "", "fifo", "streaming"):
+            yield f"io_type of the runtime {name} is {text(one, 'io_type')}"
+    if text(cri, "cni", "bin_dir") and texts(cri, "cni", "bin_dirs") not in ([], [_CNI]):
+        yield "bin_dir and bin_dirs of cni are both set"
+    snapshotter = text(images, "snapshotter") or text(engine, "snapshotter")
+    known = [name for name in plugins if name.startswith(_SNAPSHOTTER)]
+    is_known = f"{_SNAPSHOTTER}{snapshotter}" in known or snapshotter in section(
+        dump, "proxy_plugins"
+    )
+    if snapshotter and known and not is_known:  # `containerd config migrate` prints none
+        yield f"there is no snapshotter {snapshotter}"
+    for key, table in (
+        ("stream_idle_timeout", section(plugins, CRI_SECTIONS[1])),
+        ("image_pull_progress_timeout", images),
+        *((key, cri) for key in _DURATIONS),
+    ):
+        if (found := text(table, key)) and not _DURATION.fullmatch(found):
+            yield f"{key} is {found}, which is no duration"
 
 
 def _pulls_itself(plugins: Mapping[str, object], registry: Mapping[str, object]) -> bool:

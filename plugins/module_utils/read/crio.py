@@ -14,12 +14,13 @@ docs/1.0.0 of containers/common, pkg/hooks.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import sections, text, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 UNIT = "crio.service"
 CONFIG = "/etc/crio/crio.conf"
@@ -33,6 +34,11 @@ HOOKS = ("/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d")
 CDI = ("/etc/cdi", "/var/run/cdi")
 OCI = ("", "oci")  # types of runtimes that a monitor starts
 
+_FIELDS = (
+    *("crio", "runtime", "image", "runtimes", "default_runtime", "conmon", "global_auth_file"),
+    *("cdi_spec_dirs", "hooks_dir", "runtime_type", "runtime_path", "runtime_root"),
+    *("monitor_path", "monitor_cgroup", "allowed_annotations"),
+)
 # Programs of NVIDIA's that hooks have called since 2018.
 _OF_NVIDIA = re.compile(r"/nvidia-container-(?:runtime-hook|toolkit|cli)$|/nvidia-ctk$")
 _HOOKS_DIR = re.compile(r"^\s*hooks_dir\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL)
@@ -66,6 +72,20 @@ def reading_order(paths: Iterable[str]) -> list[str]:
     return sorted(paths, key=lambda path: (path != CONFIG, path.split("/")))
 
 
+def as_read(table: Mapping[str, object]) -> dict[str, object]:
+    """Return a table with the keys in the spelling of the fields that they set.
+
+    CRI-O ignores the case of a key, but not in names of runtimes. Of two spellings, it takes any.
+    """
+    fields = {name.lower(): name for name in _FIELDS}
+    order = sorted(table, key=lambda key: key in _FIELDS)
+    names = {key: fields.get(key.lower(), key) for key in order}
+    return {
+        name: as_read(value) if isinstance(value := table[key], Mapping) else value
+        for key, name in names.items()
+    }
+
+
 def parse_effective(documents: Iterable[Mapping[str, object]]) -> Effective:
     """Merge the runtimes of configuration files, in the order given."""
     default: str | None = None
@@ -73,7 +93,7 @@ def parse_effective(documents: Iterable[Mapping[str, object]]) -> Effective:
     auth_file: str | None = None
     runtimes: dict[str, Runtime] = {}
     cdi_dirs, hooks_dirs = [*CDI], [*HOOKS[:1]]
-    for document in documents:
+    for document in map(as_read, documents):
         default = text(document, "crio", "runtime", "default_runtime") or default
         monitor = text(document, "crio", "runtime", "conmon") or monitor
         auth_file = text(document, "crio", "image", "global_auth_file") or auth_file

@@ -88,7 +88,13 @@ HOMES = (
     ),
 )
 # Distributions that the roles refuse, by the unit that runs their kubelet.
-UNSUPPORTED = {"snap.microk8s.daemon-kubelite.service": "MicroK8s"}
+UNSUPPORTED = {
+    "snap.microk8s.daemon-kubelite.service": "MicroK8s",
+    "snap.microk8s.daemon-kubelet.service": "MicroK8s",
+    "snap.k8s.kubelet.service": "Canonical Kubernetes",
+    "snap.kubelet.daemon.service": "the snap kubelet, such as Charmed Kubernetes",
+    "snap.kubelet-eks.daemon.service": "the snap kubelet-eks",
+}
 UNITS = {**{unit: home.name for home in HOMES for unit in home.units}, **UNSUPPORTED}
 
 # The installer of k3s takes another name for the unit (INSTALL_K3S_NAME), with this prefix. Other

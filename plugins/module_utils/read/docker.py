@@ -201,9 +201,20 @@ def effective_from_file(document: Mapping[str, object], version: str) -> Effecti
 
 def _parse_runtimes(runtimes: Mapping[str, Mapping[str, object]]) -> dict[str, Runtime]:
     return {
-        name: {"type": text(runtime, "runtimeType"), "binary": text(runtime, "path")}
+        name: {"type": _field(runtime, "runtimeType"), "binary": _field(runtime, "path")}
         for name, runtime in runtimes.items()
     }
+
+
+def _field(table: Mapping[str, object], name: str) -> str | None:
+    """Return a text. Inside its options, Docker ignores the case of a name, and takes the last."""
+    found = [value for key, value in table.items() if key.lower() == name.lower()]
+    return found[-1] if found and isinstance(found[-1], str) else None
+
+
+def unknown_option(document: Mapping[str, object]) -> str | None:
+    """Return an option that Docker rejects, because its options are in small letters."""
+    return next((key for key in document if key != key.lower()), None)
 
 
 def data_root(

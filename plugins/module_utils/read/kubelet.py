@@ -43,6 +43,8 @@ FLAGS = (
 DEFAULT_ENDPOINT = "unix:///run/containerd/containerd.sock"
 DEFAULT_ENDPOINT_SINCE = (1, 27)  # older versions have a flag and no default
 DEFAULT_CGROUP_DRIVER = "cgroupfs"
+# Since this version, the kubelet takes the cgroup driver that its engine reports, if it does.
+ASKS_CRI_SINCE = (1, 31)
 DEFAULT_KUBECONFIG = "/etc/kubernetes/kubelet.conf"
 DEFAULT_CERTIFICATE_DIRECTORY = "/var/lib/kubelet/pki"
 CURRENT_CERTIFICATE = "kubelet-client-current.pem"

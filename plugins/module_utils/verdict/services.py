@@ -37,7 +37,9 @@ _COMPONENTS = {
 # variables without the effect that they ask for.
 _WORTH_KNOWING = (
     "CDI_FILE_OUTDATED",
+    "CGROUP_DRIVERS_DIFFER",
     "ENGINE_BESIDE",
+    "ENGINE_NOT_STARTABLE",
     "KERNEL_PENDING",
     "KUBESPRAY_OVERWRITES",
     "REPOSITORY_KEPT",

@@ -35,6 +35,7 @@ class Circumstances(TypedDict):
     now: datetime
     engine: Engine
     engine_is_new: bool  # this run installed the engine on a node without one
+    cri_is_planned: bool  # this run enables the CRI plugin of containerd; likewise
     driver_is_planned: bool  # this run installs the driver; in check mode it is not there yet
 
 

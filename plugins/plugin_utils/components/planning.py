@@ -16,6 +16,7 @@ from typing import Final, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import CRI
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
     Circumstances,
     Engine,
@@ -91,12 +92,14 @@ def _engine(shared: Mapping[str, object]) -> Engine:
 def _circumstances(
     host: str, shared: Mapping[str, object], plans: Mapping[str, PlanResult]
 ) -> Circumstances:
-    driver = plans.get("nvidia_driver")
+    driver, containerd = plans.get("nvidia_driver"), plans.get("containerd")
     return {
         "host": host,
         "now": datetime.now(UTC),
         "engine": _engine(shared),
         "engine_is_new": boolean(shared["docker_ce_is_new"]),
+        "cri_is_planned": containerd is not None
+        and CRI.slug in [step["slug"] for step in containerd["steps"]],
         # In check mode, the driver that an earlier role plans is not there yet.
         "driver_is_planned": driver is not None and bool(driver["data"].get("is_missing", False)),
     }

@@ -21,6 +21,23 @@ class Document(NamedTuple):
     obstacle: str | None = None
 
 
+def outline(content: Mapping[str, object]) -> dict[str, object]:
+    """Return a document without its values, for which `edit.apply` raises the same conflicts.
+
+    A list is empty, and so is a text in the place of any other value.
+    """
+    return {
+        key: outline(value) if isinstance(value, Mapping) else _without_value(value)
+        for key, value in content.items()
+    }
+
+
+def _without_value(value: object) -> object:
+    if value is None:
+        return None
+    return [] if isinstance(value, list) else ""
+
+
 def load(path: str, text: str, language: Language) -> Document:
     """Load a file. Raises nothing, whatever it contains."""
     try:

@@ -141,6 +141,7 @@ def variables(role: str, **more: Any) -> dict[str, Any]:
         "reboot_ok": None,
         "default": None,
         "engine_is_new": True,
+        "cri_is_planned": False,
         "driver_is_planned": False,
         **plain,
         **{name: True for name, value in plain.items() if value == REPOSITORY},

@@ -38,6 +38,7 @@ ROLES = {
     "nvidia_container_runtime": {
         "engine": "auto",
         "engine_is_new": False,
+        "cri_is_planned": False,
         "driver_is_planned": True,
     },
     "kubelet_device_plugins": {},

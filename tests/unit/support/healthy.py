@@ -98,6 +98,7 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
         {
             "engine": "auto",
             "engine_is_new": False,
+            "cri_is_planned": False,
             "driver_is_planned": False,
             "restart_ok": False,
             "version": "1.20.1",

@@ -158,14 +158,13 @@ def _edit(
     default: settings.Default,
 ) -> Edit | None:
     """Return the drop-in; None if the distribution reads none."""
-    edit = settings.edit(engine, version, default=default.name, cdi=desired["cdi"])
+    edit = settings.edit(engine, version, cdi=desired["cdi"], default=default)
     if _applies_itself(home) and home["watched"]:
         # Its file can import a summary that it writes itself, in place of the folder.
         edit["path"] = join(home["watched"], settings.DROP_IN)
         edit["merge"] = {"version": engine["config"]["version"] or 3, **edit["merge"]}
     elif home["is_managed"] and edit["path"] == engine["config"]["path"]:
         return None
-    edit["remove"] = default.remove
     return edit
 
 

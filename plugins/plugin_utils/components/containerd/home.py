@@ -17,8 +17,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import lo
 # The sections of formats before 3. k0s does not start with one of them in a drop-in.
 _FORMER_SECTIONS = ("io.containerd.grpc.v1.cri", "cri")
 # A template that extends the distribution's own one, or lists the runtimes that it found, or has
-# the NVIDIA runtime itself.
-_LISTS_RUNTIMES = re.compile(r"template\s+\"base\"|\.ExtraRuntimes|nvidia-container-runtime")
+# the NVIDIA runtime itself. What is between braces is carried out behind a # of TOML, too.
+_COMMENT = re.compile(r"\{\{-?\s*/\*.*?\*/\s*-?\}\}", re.DOTALL)
+_LISTS_RUNTIMES = re.compile(
+    r"\{\{[^}]*(?:template\s+\"base\"|\.ExtraRuntimes)|^[^#\n]*nvidia-container-runtime",
+    re.MULTILINE,
+)
 
 
 class Home(TypedDict):
@@ -87,7 +91,7 @@ def observe(raw: Raw) -> Home | None:
         "watched": home.watched,
         "template": template,
         "template_lists_runtimes": template is None
-        or _LISTS_RUNTIMES.search(raw.texts[template]) is not None,
+        or _LISTS_RUNTIMES.search(_COMMENT.sub("", raw.texts[template])) is not None,
         "runtime_in_path": path is None or dirname(distributions.RUNTIME) in path,
         "started_after_runtime": bool(appeared and started and appeared < started),
         "former_drop_ins": [

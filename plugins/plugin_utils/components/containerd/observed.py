@@ -20,7 +20,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd im
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import BYTE_ORDER_MARK
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_toml
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
+    Document,
+    load_toml,
+    outline,
+)
 
 # containerd 2 (go-toml 2) reads the first byte of the mark as a key. containerd 1 skips the mark.
 # Source: LoadConfig of containerd v2.1.4 and `containerd config dump` of 1.6.20, run.
@@ -46,6 +50,7 @@ class Config(TypedDict):
     imported_nvidia: list[str]
     imported_folders: dict[str, str]  # what imported files say of folders of hosts.toml files
     missing_imports: list[str]
+    outline: dict[str, object]  # its tables and keys, without values
     text_sha256: str | None
     error: str | None
     obstacle: str | None
@@ -67,7 +72,7 @@ class Containerd(Program):
     default_runtime: str | None
     runtimes: dict[str, containerd.Runtime]
     registry: containerd.Registry
-    registry_conflict: bool
+    conflicts: list[str]  # with these, its CRI plugin does not load
     missing_specs: list[str]
 
 
@@ -102,13 +107,14 @@ def _containerd(raw: Raw) -> Containerd:
     if data:
         named = data["config"]
     path = named or containerd.DEFAULT_CONFIG
-    text = raw.texts.get(path, "")
-    own = load_toml(path, text)
     program = homes.program(raw)
-    imported = _imported(raw, path)
+    version = program["version"] or ""
+    document = load_toml(path, raw.texts.get(path, ""))
+    own = document._replace(content=containerd.as_read(document.content, version))
+    imported = _imported(raw, path, version)
     # The module runs the same command.
     command = "dump" if named or raw.file_exists(path) is not False else "default"
-    if command == "dump" and containerd.needs_migration(program["version"] or ""):
+    if command == "dump" and containerd.needs_migration(version):
         command = "migrate"
     answer = _ask(raw, path, own, program["version"], f"containerd config {command}")
     effective = answer.effective
@@ -140,6 +146,7 @@ def _containerd(raw: Raw) -> Containerd:
                 )
                 if name.endswith(".toml") and "*" not in name and raw.file_exists(name) is False
             ],
+            "outline": outline(document.content),
             "text_sha256": _sha256(raw.texts.get(path)),
             "error": answer.error,
             "obstacle": answer.obstacle,
@@ -155,7 +162,7 @@ def _containerd(raw: Raw) -> Containerd:
         "default_runtime": effective.default_runtime if effective else None,
         "runtimes": effective.runtimes if effective else {},
         "registry": effective.registry if effective else containerd.NO_REGISTRY,
-        "registry_conflict": effective.registry_conflict if effective else False,
+        "conflicts": [*effective.conflicts] if effective else [],
         "missing_specs": [
             f"{one['base_runtime_spec']} of the runtime {name}"
             for name, one in (effective.runtimes if effective else {}).items()
@@ -164,7 +171,7 @@ def _containerd(raw: Raw) -> Containerd:
     }
 
 
-def _imported(raw: Raw, path: str) -> dict[str, Mapping[str, object]]:
+def _imported(raw: Raw, path: str, version: str) -> dict[str, Mapping[str, object]]:
     """Return the content of each file that a file imports, also through other files."""
     found: dict[str, Mapping[str, object]] = {}
     left = [path]
@@ -173,7 +180,8 @@ def _imported(raw: Raw, path: str) -> dict[str, Mapping[str, object]]:
         patterns = containerd.mentioned_files(importer, raw.texts.get(importer, ""))
         for name in raw.imported(*patterns):
             if name != path and name not in found:
-                found[name] = load_toml(name, raw.texts[name]).content
+                content = load_toml(name, raw.texts[name]).content
+                found[name] = containerd.as_read(content, version)
                 left.append(name)
     return dict(sorted(found.items()))
 

@@ -9,11 +9,16 @@ it, and corrects the packaged configuration, which disables the CRI plugin.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
     notice_reload,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
+    Containerd,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.shapes import (
     Data,
     Desired,
@@ -43,6 +48,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Step,
     actor,
     edited,
+    refuse_conflict,
     refuse_lost_history,
     refuse_uneditable,
     unread_change,
@@ -98,6 +104,8 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     notice_reload(plan, node, OURS.install, OURS.remove)
     refuse_lost_history(plan, node, ROLE)
     refuse_fatal_start(plan, node)
+    if desired["state"] == "present":
+        _notice_fatal_boot(plan, node)
     return plan.result()
 
 
@@ -118,26 +126,39 @@ def refuse_unknown(plan: Plan[NoData], node: Node) -> None:
         plan.refuse("CONTAINERD_UNKNOWN", source=source, found=engine["version"], expected=tables)
 
 
-def refuse_fatal_start(plan: Plan[NoData], node: Node) -> None:
+def refuse_fatal_start(plan: Plan[NoData], node: Node, after: settings.After | None = None) -> None:
     """Refuse to start containerd if it, or its CRI plugin, would not start.
 
     A containerd that runs can have such a configuration, because it reads it only when it starts.
-    `containerd config dump` accepts all of these.
+    `containerd config dump` accepts all of these. `after` is what an edit of the plan leaves.
     """
-    if not plan.has_step(RESTART, START, RESTART_BACK):
-        return
     engine = node["engines"]["containerd"]
-    path, missing = engine["config"]["path"], engine["config"]["missing_imports"]
+    for evidence in _fatal(engine, after or settings.now(engine)):
+        if plan.has_step(RESTART, START, RESTART_BACK):
+            plan.refuse("CONTAINERD_FATAL", path=engine["config"]["path"], evidence=evidence)
+
+
+def _fatal(engine: Containerd, after: settings.After) -> Iterator[str]:
+    """Yield why containerd would not serve the kubelet after its next start."""
+    missing = engine["config"]["missing_imports"]
     if missing:
-        evidence = f"these imported files do not exist: {', '.join(missing)}"
-        plan.refuse("CONTAINERD_FATAL", path=path, evidence=evidence)
+        yield f"these imported files do not exist: {', '.join(missing)}"
     if engine["missing_specs"]:
         texts = "; ".join(engine["missing_specs"])
-        evidence = f"these files of base_runtime_spec do not exist: {texts}"
-        plan.refuse("CONTAINERD_FATAL", path=path, evidence=evidence)
-    if engine["registry_conflict"]:
-        evidence = "the registry's mirrors and config_path are both set"
-        plan.refuse("CONTAINERD_FATAL", path=path, evidence=evidence)
+        yield f"these files of base_runtime_spec do not exist: {texts}"
+    if engine["cri_enabled"] and after.default is not None and after.default not in after.runtimes:
+        known = ", ".join(after.runtimes) or "none"
+        yield f"default_runtime_name is '{after.default}', and containerd.runtimes has {known}"
+    yield from engine["conflicts"]
+
+
+def _notice_fatal_boot(plan: Plan[NoData], node: Node) -> None:
+    """Name what ends a running containerd at its next start, where this plan has none."""
+    engine = node["engines"]["containerd"]
+    evidence = "; ".join(_fatal(engine, settings.now(engine)))
+    is_left_alone = engine["running"] and not plan.has_step(RESTART)
+    if evidence and is_left_alone and not plan.refusals:
+        plan.notice("ENGINE_NOT_STARTABLE", engine="containerd", evidence=evidence)
 
 
 def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
@@ -152,7 +173,8 @@ def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
     plan.data["may_remove"] += replaced
     OURS.plan_hold(plan, node, ours)
     table = settings.cri_plugin(None, desired["version"])
-    _plan_cri(plan, CONFIG, table, "Docker's package disables the CRI plugin")
+    reason = "Docker's package disables the CRI plugin"
+    _plan_cri(plan, node, CONFIG, table, desired["version"], reason)
 
 
 def _plan_installed(plan: Plan[Data], node: Node) -> None:
@@ -172,10 +194,10 @@ def _plan_installed(plan: Plan[Data], node: Node) -> None:
             if is_of_nvidia_ctk:
                 reason += ", and nvidia-ctk has added a runtime to it"
             refuse_uneditable(plan, config["path"], config["obstacle"])
-            table = settings.cri_plugin(
-                config["version"], engine["version"] or "", config["cri_tables"]
-            )
-            _plan_cri(plan, config["path"], table, reason)
+            version = engine["version"] or ""
+            table = settings.cri_plugin(config["version"], version, config["cri_tables"])
+            _plan_cri(plan, node, config["path"], table, version, reason)
+            refuse_conflict(plan, config["outline"], plan.data["config"])
         else:
             plan.refuse("CRI_DISABLED", path=config["path"])
     elif not engine["running"]:
@@ -192,13 +214,16 @@ def unread(node: Node) -> tuple[Change | None, str | None]:
     return unread_change(node, engine["changed_since_start"]), reason
 
 
-def _plan_cri(plan: Plan[Data], path: str, table: str, reason: str) -> None:
+def _plan_cri(
+    plan: Plan[Data], node: Node, path: str, table: str, version: str, reason: str
+) -> None:
     """Plan the edit of the packaged file, which has no version."""
+    # systemd manages the node's cgroups. Two cgroup managers disturb each other's pods.
+    systemd = settings.cgroup_driver(node, version) != "cgroupfs"
     plan.data["change"] = {"path": path, "actor": actor(ROLE)}
     plan.data["config"] = {
         "path": path,
         "discard": [{"path": ["disabled_plugins"], "items": ["cri"]}],
-        # systemd manages the node's cgroups. Two cgroup managers disturb each other's pods.
         "merge": {
             "plugins": {
                 table: {
@@ -206,7 +231,7 @@ def _plan_cri(plan: Plan[Data], path: str, table: str, reason: str) -> None:
                         "runtimes": {
                             "runc": {
                                 "runtime_type": "io.containerd.runc.v2",
-                                "options": {"SystemdCgroup": True},
+                                "options": {"SystemdCgroup": systemd},
                             }
                         }
                     }

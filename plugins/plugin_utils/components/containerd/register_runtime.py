@@ -34,6 +34,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     actor,
     edited,
     naming_rival,
+    refuse_conflict,
     refuse_uneditable,
 )
 
@@ -72,13 +73,14 @@ def register_runtime(
             found=version,
             expected=settings.CDI_SINCE,
         )
+    if engine["cri_enabled"] is False and not desired["cri_is_planned"]:
+        plan.refuse("CRI_DISABLED", path=engine["config"]["path"])
     default = settings.default(node, desired)
-    config = settings.edit(
-        engine, version, default=default.name, cdi=desired["cdi"], is_default_ours=default.is_ours
-    )
-    config["remove"] = default.remove
+    driver = settings.cgroup_driver(node, version)
+    config = settings.edit(engine, version, cdi=desired["cdi"], default=default, driver=driver)
     plan.data["config"] = config
-    reason = _reason(engine, desired, is_default_ours=default.is_ours)
+    _notice_cgroup_drivers(plan, engine, driver)
+    reason = _reason(engine, desired, default, driver)
     reason = naming_rival(reason, node, runtime.ROLE, config["path"])
     shadows = [] if settings.merges(version) else engine["config"]["imported_cri"]
     if reason and shadows:
@@ -99,15 +101,36 @@ def register_runtime(
         )
     if reason and config["path"] == engine["config"]["path"]:
         refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
+        refuse_conflict(plan, engine["config"]["outline"], config)
     ours_now: Change = {"path": config["path"], "actor": actor(runtime.ROLE)}
     change, unread_reason = unread(node)
     plan.data["change"] = ours_now if reason else change
     plan.step(runtime.REGISTER, reason)
     plan.step(RESTART, RESTART_REASON if reason else unread_reason)
-    refuse_fatal_start(plan, node)
+    refuse_fatal_start(plan, node, settings.after_edit(engine, default) if reason else None)
 
 
-def _reason(engine: Containerd, desired: runtime.Desired, *, is_default_ours: bool) -> str | None:
+def _notice_cgroup_drivers(plan: Plan[Data], engine: Containerd, driver: str | None) -> None:
+    """Name a difference to the default runtime. The NVIDIA runtime gets the driver by its edit."""
+    name = engine["default_runtime"] or ""
+    found = engine["runtimes"].get(name)
+    if driver is None or found is None or name == runtime.NAME or not settings.is_runc(found):
+        return
+    if found["systemd_cgroup"] != (driver == "systemd"):
+        wanted = str(not found["systemd_cgroup"]).lower()
+        plan.notice(
+            "CGROUP_DRIVERS_DIFFER",
+            engine=engines.CONTAINERD,
+            driver=driver,
+            found=f"{'systemd' if found['systemd_cgroup'] else 'cgroupfs'} in the runtime {name}",
+            setting=f"SystemdCgroup = {wanted} in the options of this runtime",
+            path=engine["config"]["path"],
+        )
+
+
+def _reason(
+    engine: Containerd, desired: runtime.Desired, default: settings.Default, driver: str | None
+) -> str | None:
     """Return why containerd needs a change, from its effective configuration."""
     found = engine["runtimes"].get(runtime.NAME)
     if found is None:
@@ -115,13 +138,17 @@ def _reason(engine: Containerd, desired: runtime.Desired, *, is_default_ours: bo
     reasons = []
     if found["binary"] != runtime.PROGRAM:
         reasons.append(f"its runtime nvidia runs {found['binary'] or 'runc'}")
-    name = settings.model(engine, is_default_ours=is_default_ours)
+    name = settings.model(engine, default)
     like = engine["runtimes"].get(name)
-    if found["systemd_cgroup"] != (like is not None and like["systemd_cgroup"]):
-        reasons.append(f"its runtimes {name} and nvidia differ in SystemdCgroup")
+    if found["systemd_cgroup"] != settings.wants_systemd(engine, default, driver):
+        like_kubelet = f"its runtime nvidia and the kubelet ({driver}) differ in SystemdCgroup"
+        like_model = f"its runtimes {name} and nvidia differ in SystemdCgroup"
+        reasons.append(like_kubelet if driver else like_model)
     if like and like["base_runtime_spec"] not in ("", found["base_runtime_spec"]):
         reasons.append(f"its runtime nvidia lacks the base_runtime_spec of {name}")
-    reasons += settings.differences(engine, desired, is_default_ours=is_default_ours)
+    if settings.lacks_default(engine):
+        reasons.append("its default runtime runc has no entry, without which CRI ends at the start")
+    reasons += settings.differences(engine, desired, is_default_ours=default.is_ours)
     return ", ".join(reasons) or None
 
 
@@ -148,7 +175,7 @@ def unregister_runtime(plan: Plan[Data], node: Node) -> None:
         refuse_config(plan, node)
         changed = ", ".join(engine["changed_since_start"])
         plan.step(RESTART, f"{changed} changed after containerd started")
-    refuse_fatal_start(plan, node)
+    refuse_fatal_start(plan, node, settings.after_removal(node) if edits else None)
 
 
 def _is_unfinished(node: Node) -> bool:

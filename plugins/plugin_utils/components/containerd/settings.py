@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.module_utils.read.containerd import Runtime
+from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import ASKS_CRI_SINCE
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
@@ -43,6 +44,7 @@ CDI_SINCE = "1.7.16"
 _MERGES_SINCE = (2, 0)
 _VERSION_3_SINCE = (2, 0)
 _READS_VERSION_1_AGAIN = (2, 3)
+_TELLS_SINCE = (2, 0)  # the kubelet which cgroup driver its default runtime has
 
 
 def cri_plugin(
@@ -72,6 +74,45 @@ def cri_plugin(
 def new_config_version(containerd_version: str) -> int:
     """Return the configuration version for a new file."""
     return 3 if release(containerd_version) >= _VERSION_3_SINCE else 2
+
+
+class After(NamedTuple):
+    """The default runtime of containerd, and the names of its runtimes."""
+
+    default: str | None
+    runtimes: tuple[str, ...]
+
+
+def now(engine: Containerd) -> After:
+    return After(engine["default_runtime"], _with_built_in(engine, engine["runtimes"]))
+
+
+def _with_built_in(engine: Containerd, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of runtimes, with the built-in one.
+
+    A file adds to it, and up to 1.7, its list replaces it.
+    """
+    is_there = merges(engine["version"] or "") or not names
+    return tuple(dict.fromkeys((*names, *([_RUNC] if is_there else []))))
+
+
+def after_edit(engine: Containerd, default: Default) -> After:
+    """Return what the edit leaves: with NVIDIA's runtime, and runc if that is needed."""
+    added = [runtime.NAME, *([_RUNC] if lacks_default(engine) else [])]
+    return After(default.name or engine["default_runtime"], (*now(engine).runtimes, *added))
+
+
+def after_removal(node: Node) -> After:
+    """Return what is left without the keys that this role has added."""
+    engine, former = node["engines"]["containerd"], changes(node, runtime.ROLE, ".toml")
+    ours = {
+        key[key.index("runtimes") + 1]
+        for key, before in former.items()
+        if key[-1] == "runtime_type" and before is None
+    }
+    left = _with_built_in(engine, [name for name in engine["runtimes"] if name not in ours])
+    names = [before for key, before in former.items() if key[-1] == "default_runtime_name"]
+    return After(runtime.text(names[0]) or _RUNC if names else engine["default_runtime"], left)
 
 
 def reads_cdi(containerd_version: str) -> bool:
@@ -143,7 +184,7 @@ def runtime_keys(
         }
     }
     if keep_runc:
-        runtimes["runc"] = {
+        runtimes[_RUNC] = {
             "runtime_type": keep_runc["type"] or RUNTIME_TYPE,
             "options": {"SystemdCgroup": keep_runc["systemd_cgroup"]},
         }
@@ -159,9 +200,10 @@ def runtime_keys(
 class Default(NamedTuple):
     """What becomes of the default runtime."""
 
-    name: str | None  # what the configuration must name; None: nothing
-    is_ours: bool  # this role has set it
-    remove: list[list[str]]  # the keys that go
+    name: str | None = None  # what the configuration must name; None: nothing
+    is_ours: bool = False  # this role has set it
+    remove: Sequence[list[str]] = ()  # the keys that go
+    former: str | None = None  # the admin's, if this role has set it
 
 
 def default(node: Node, desired: runtime.Desired) -> Default:
@@ -171,11 +213,11 @@ def default(node: Node, desired: runtime.Desired) -> Default:
         for key, before in changes(node, runtime.ROLE, ".toml").items()
         if key[-1] == "default_runtime_name"
     }
-    if desired["default"]:
-        return Default(runtime.NAME, is_ours=bool(former), remove=[])
-    gone = [list(key) for key, before in former.items() if before is None]
     name = runtime.text(next(iter(former.values()), None))
-    return Default(name, is_ours=bool(former), remove=gone)
+    if desired["default"]:
+        return Default(runtime.NAME, is_ours=bool(former), former=name)
+    gone = [list(key) for key, before in former.items() if before is None]
+    return Default(name, is_ours=bool(former), remove=gone, former=name)
 
 
 def differences(
@@ -191,7 +233,7 @@ def differences(
     return found
 
 
-def model(engine: Containerd, *, is_default_ours: bool) -> str:
+def model(engine: Containerd, default: Default) -> str:
     """Return the name of the runtime that NVIDIA's must equal: that of pods without RuntimeClass.
 
     That one has the cgroup manager of the kubelet. If an admin has made nvidia the default, it is
@@ -199,41 +241,76 @@ def model(engine: Containerd, *, is_default_ours: bool) -> str:
     default of another type, such as gVisor or Kata, has no such options, so runc is the model.
     """
     name = engine["default_runtime"] or _RUNC
+    if name == runtime.NAME and default.is_ours:
+        name = default.former or _RUNC
     found = engine["runtimes"].get(name)
-    is_other = found is not None and not found["type"].startswith(_RUNC_TYPES)
-    return _RUNC if is_other or (name == runtime.NAME and is_default_ours) else name
+    return name if found is None or is_runc(found) else _RUNC
+
+
+def is_runc(found: Runtime) -> bool:
+    """Return whether a runtime has the options of runc."""
+    return found["type"].startswith(_RUNC_TYPES)
+
+
+def cgroup_driver(node: Node, version: str) -> str | None:
+    """Return the kubelet's own cgroup driver; None if it takes that of this containerd.
+
+    Source: tests/recorded/containerd.yml, cgroup_driver
+    """
+    kubelet = node["kubelet"]["version"]
+    asks = release(kubelet or "") >= ASKS_CRI_SINCE and release(version) >= _TELLS_SINCE
+    is_known = kubelet is not None and node["engines"]["containerd"]["home"] is None
+    return node["cgroup"]["driver"] if is_known and not asks else None
+
+
+def wants_systemd(engine: Containerd, default: Default, driver: str | None) -> bool:
+    """Return SystemdCgroup of the NVIDIA runtime: as the kubelet has it, else as its model."""
+    like = engine["runtimes"].get(model(engine, default))
+    return driver == "systemd" if driver else like is not None and like["systemd_cgroup"]
+
+
+def lacks_default(engine: Containerd) -> bool:
+    """Return whether the list of runtimes lacks runc, although it is the default runtime.
+
+    nvidia-ctk leaves such a file on a node that had none. The edit can add runc, and no other.
+    """
+    return engine["default_runtime"] == _RUNC and _RUNC not in now(engine).runtimes
 
 
 def edit(
     engine: Containerd,
     version: str,
     *,
-    default: str | None,
     cdi: bool,
-    is_default_ours: bool = False,
+    default: Default = Default(),  # noqa: B008 - immutable
+    driver: str | None = None,
 ) -> Edit:
     """Return the file to edit (path) and the keys to merge into it (merge).
 
-    `default` is the desired default runtime; None keeps the current one. `cdi` turns CDI on if it
-    is off. `engine` is `engines.containerd` of an observation. The NVIDIA runtime gets the cgroup
-    driver and the defaults of its model.
+    `cdi` turns CDI on if it is off. `engine` is `engines.containerd` of an observation. The NVIDIA
+    runtime gets the defaults of its model, and the cgroup driver: `driver` is the kubelet's own.
     """
     config = engine["config"]
-    like = engine["runtimes"].get(model(engine, is_default_ours=is_default_ours))
+    like = engine["runtimes"].get(model(engine, default))
+    systemd_cgroup = wants_systemd(engine, default, driver)
+    kept = None if merges(version) else engine["runtimes"].get(_RUNC)
+    if lacks_default(engine):
+        kept = Runtime(type="", binary="", base_runtime_spec="", systemd_cgroup=systemd_cgroup)
     config_version = config["version"] if config["exists"] else new_config_version(version)
     path = config["path"] or CONFIG
     if config["exists"]:
         path = target(path, config["imports"], version)
     keys = runtime_keys(
         cri_plugin(config_version, version, config["cri_tables"]),
-        systemd_cgroup=like is not None and like["systemd_cgroup"],
-        default=default,
+        systemd_cgroup=systemd_cgroup,
+        default=default.name,
         enable_cdi=cdi and reads_cdi(version) and not engine["cdi_enabled"],
-        keep_runc=None if merges(version) else engine["runtimes"].get("runc"),
+        keep_runc=kept,
         base_runtime_spec=like["base_runtime_spec"] if like else "",
     )
     # Only our own file needs a version. An existing file has one, or is version 1.
     own = not config["exists"] or path != config["path"]
     if own and config_version is not None:
         keys = {"version": config_version, **keys}
-    return {"path": path, "merge": keys}
+    merge = containerd.as_written(keys, config["outline"], version)
+    return {"path": path, "merge": merge, "remove": [*default.remove]}

@@ -11,8 +11,10 @@ Source: tests/recorded/crio.yml
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read.crio import reading_order
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed import (
@@ -35,6 +37,19 @@ class DropIn(NamedTuple):
 
 def refuse_fatal_start(plan: Plan[NoData], engine: Crio, drop_in: DropIn | None = None) -> None:
     """Refuse files with which CRI-O does not start. Without `drop_in`, that file stays as it is."""
+    for code, evidence in _fatal(engine, drop_in):
+        plan.refuse(code, **evidence)
+
+
+def notice_fatal_boot(plan: Plan[NoData], engine: Crio) -> None:
+    """Name what keeps a running CRI-O from its next start, where the plan has none."""
+    for code, evidence in _fatal(engine, None):
+        message = finding(code, plan.host, **evidence)["message"].removeprefix(f"{plan.host}: ")
+        plan.notice("ENGINE_NOT_STARTABLE", engine="CRI-O", evidence=message)
+
+
+def _fatal(engine: Crio, drop_in: DropIn | None) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the code of a refusal with its evidence."""
     config = engine["config"]
     if config["error"] or not engine["installed"]:
         return
@@ -47,13 +62,13 @@ def refuse_fatal_start(plan: Plan[NoData], engine: Crio, drop_in: DropIn | None 
         if default not in tables and not is_built_in:
             missing = f"no file has [crio.runtime.runtimes.{default}]"
             error = f"{path}: default_runtime is {default}, but {missing}"
-            plan.refuse("CRIO_CONFIG_INVALID", error=error)
+            yield "CRIO_CONFIG_INVALID", {"error": error}
     if config["monitor"] or engine["monitor_in_path"]:
         return
     for name, path in tables.items():
         is_ours = drop_in is not None and path == DROP_IN
         if path in config["without_monitor"].get(name, []) and not is_ours:
-            plan.refuse("CRIO_MONITOR_MISSING", runtime=name, path=path)
+            yield "CRIO_MONITOR_MISSING", {"runtime": name, "path": path}
 
 
 def _tables(config: Config, drop_in: DropIn | None) -> dict[str, str]:

@@ -139,7 +139,7 @@ def _config(raw: Raw, files: Mapping[str, Document], source: list[str]) -> Confi
         "defaults": {
             path: default
             for path, document in files.items()
-            if (default := text(document.content, "crio", "runtime", "default_runtime"))
+            if (default := crio.parse_effective([document.content]).default_runtime)
         },
         "error": errors[0] if errors else None,
         "obstacles": {path: one.obstacle for path, one in files.items() if one.obstacle},

@@ -15,6 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
     notice_reload,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.next_start import (
+    notice_fatal_boot,
     refuse_fatal_start,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.packages import (
@@ -125,6 +126,8 @@ def _plan_installed(plan: Plan[Data], node: Node) -> None:
         plan.step(RESTART, reason)
     if plan.has_step(START, RESTART):
         refuse_fatal_start(plan, engine)
+    else:
+        notice_fatal_boot(plan, engine)
 
 
 def _plan_absent(plan: Plan[Data], node: Node) -> None:

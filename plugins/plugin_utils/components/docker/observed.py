@@ -28,12 +28,18 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.contai
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import BYTE_ORDER_MARK
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_json
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
+    Document,
+    load_json,
+    outline,
+)
 
 # Docker skips the mark from this version on, and also reads UTF-16 with one.
 _MARK_SINCE = (23, 0)
 # What the client asks the engine.
 _OF_ENGINE = ("docker_ps", "docker_host_config", "docker_v1_volumes")
+# The words of Docker.
+_NO_OPTION = "the following directives don't match any configuration option"
 _UTF_16 = "\ufffd\ufffd"  # its mark, read as UTF-8
 
 
@@ -46,6 +52,7 @@ class Config(TypedDict):
     obstacle: str | None
     source: str | None
     settings: list[str]
+    outline: dict[str, object]  # its tables and keys, without values
     fingerprints: dict[str, str]  # of its values, by key path
     default_runtime: str | None
     runtimes: dict[str, docker.Runtime]
@@ -152,13 +159,15 @@ def _setup(raw: Raw, version: str | None) -> _Setup:
     flags = raw.in_force(docker.UNIT)
     path = value_of(flags, *docker.CONFIG_FLAGS) or docker.DEFAULT_CONFIG
     document = load_json(path, raw.texts.get(path, ""))
+    unknown = docker.unknown_option(document.content)
     return _Setup(
         flags=flags,
         path=path,
         document=document,
         error=raw.read_error(path)
         or _encoding_error(path, raw.texts.get(path, ""), version)
-        or document.error,
+        or document.error
+        or (unknown and f"{path}: {_NO_OPTION}: {unknown}"),
         written=docker.effective_from_file(document.content, version or "0"),
         info=docker.parse_info(raw.stdout("docker_info")),
     )
@@ -253,6 +262,7 @@ def _config(raw: Raw, setup: _Setup, source: str | None, *, has_version: bool) -
         "obstacle": setup.document.obstacle,
         "source": source,
         "settings": list(setup.document.content),
+        "outline": outline(setup.document.content),
         "fingerprints": values_of(setup.document.content),
         "default_runtime": mappings.text(setup.document.content, "default-runtime"),
         "runtimes": setup.written.runtimes,

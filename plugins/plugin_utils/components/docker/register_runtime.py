@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
+from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import ASKS_CRI_SINCE
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.plan import (
@@ -15,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.plan i
     refuse_silent,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,
 )
@@ -25,6 +28,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     changes,
     edited,
     naming_rival,
+    refuse_conflict,
     refuse_uneditable,
 )
 
@@ -87,10 +91,14 @@ def register_runtime(
         default = restored if _DEFAULT in former else None
     config = settings.edit(engine, version, default=default, cdi=desired["cdi"])
     refuse_config(plan, node, config["merge"])
+    for clash in settings.other_programs(engine):
+        plan.refuse("DOCKER_FLAG_CLASH", path=config["path"], **clash._asdict())
+    _notice_cgroup_drivers(plan, node)
     reason = settings.change_reason(engine, config["merge"], default=default)
     reason = naming_rival(reason, node, runtime.ROLE, config["path"])
-    if reason and config["merge"]:
+    if reason and config["merge"] and not engine["config"]["error"]:
         refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
+        refuse_conflict(plan, engine["config"]["outline"], config)
     plan.data |= {
         "config": config,
         "has_changed": reason is not None,
@@ -114,6 +122,22 @@ def register_runtime(
     plan.step(RELOAD, _RELOAD_REASON if reason else None)
     if pending:
         plan.notice("DOCKER_RESTART_DUE", found=engine["version"], unknown=pending)
+
+
+def _notice_cgroup_drivers(plan: Plan[Data], node: Node) -> None:
+    """Name a difference to a kubelet that does not take the cgroup driver of cri-dockerd."""
+    found, kubelet = node["engines"]["docker"]["cgroup_driver"], node["kubelet"]["version"]
+    driver = node["cgroup"]["driver"]
+    is_own = kubelet is not None and release(kubelet) < ASKS_CRI_SINCE
+    if is_own and found and driver and found != driver:
+        plan.notice(
+            "CGROUP_DRIVERS_DIFFER",
+            engine=engines.DOCKER,
+            driver=driver,
+            found=found,
+            setting=f'"exec-opts": ["native.cgroupdriver={driver}"]',
+            path=node["engines"]["docker"]["config"]["path"],
+        )
 
 
 def unregister_runtime(plan: Plan[Data], node: Node) -> None:

@@ -73,6 +73,7 @@ class Clash(NamedTuple):
     key: str
     flag: str
     file: str
+    effect: str = "Docker does not start or reload with both"
 
 
 def reads_cdi(version: str) -> bool:
@@ -171,6 +172,25 @@ def clashes(engine: Docker, new_keys: Iterable[str] = ()) -> list[Clash]:
         Clash(key, name, file or _COMMAND_LINE)
         for name, file in flags
         if name != _MERGED and (key := _KEYS.get(name, name.lstrip("-"))) in keys
+    ]
+
+
+def other_programs(engine: Docker) -> list[Clash]:
+    """Return the flags by which an admin has chosen another program for the NVIDIA runtime.
+
+    A runtime of daemon.json would count more. Source: tests/recorded/docker_daemon.yml, merged
+    """
+    return [
+        Clash(
+            f"runtimes.{runtime.NAME}.path",
+            f"{_MERGED}={flag['value']}",
+            flag["file"] or _COMMAND_LINE,
+            f"the role would replace the program by {runtime.PROGRAM}",
+        )
+        for flag in engine["flags"]
+        if flag["name"] == _MERGED and flag["effective"]
+        if _name(flag["value"] or "") == runtime.NAME
+        if (flag["value"] or "").partition("=")[2] not in _RUNTIME_BINARIES
     ]
 
 

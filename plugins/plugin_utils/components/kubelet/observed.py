@@ -227,6 +227,8 @@ def _cgroup(raw: Raw, setup: _Setup) -> Cgroup:
     if raw.exists["cgroup"]:
         version = 2 if raw.exists["cgroup_v2"] else 1
     driver = None
-    if raw.programs["kubelet"] or setup.flags:
+    # The file that is not there yet, or not valid, has the driver.
+    is_known = not setup.path or (raw.file_exists(setup.path) and not setup.config.error)
+    if is_known and (raw.programs["kubelet"] or setup.flags):
         driver = kubelet.cgroup_driver(setup.flags, setup.documents.values())
     return {"version": version, "driver": driver}

@@ -83,6 +83,11 @@ DEFAULTS = (["/etc/cdi", "/var/run/cdi"], ["/usr/share/containers/oci/hooks.d"],
             ),
             id="folders and the monitor of all runtimes",
         ),
+        pytest.param(
+            [{"Crio": {"Runtime": {"RUNTIMES": {"NVIDIA": {"Runtime_Path": "/a"}}}}}],
+            Effective(None, {"NVIDIA": {**EMPTY, "binary": "/a"}}, *DEFAULTS),
+            id="another case, as BurntSushi/toml 1.5.0 matches it: not in the name of a runtime",
+        ),
         pytest.param([{"crio": []}], Effective(None, {}, *DEFAULTS), id="nonsense"),
     ],
 )

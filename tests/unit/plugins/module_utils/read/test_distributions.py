@@ -143,3 +143,11 @@ def test_the_file_for_crictl_moves_with_the_data():
     moved = "/persist/k3s/agent/etc/containerd/config.toml"
     assert distributions.crictl(home, moved) == "/persist/k3s/agent/etc/crictl.yaml"
     assert distributions.crictl(home, home.config) == home.crictl
+
+
+def test_kubelets_in_snaps_are_known() -> None:
+    assert [row["unit"] for row in RECORDED["unsupported"]] == [*distributions.UNSUPPORTED]
+    for unit in distributions.UNSUPPORTED:
+        found = distributions.distribution({unit: ACTIVE}, "kubelet.service", has_kubelet=False)
+        assert found is not None
+        assert distributions.home_of(found["unit"]) is None

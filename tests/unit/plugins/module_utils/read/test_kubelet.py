@@ -119,6 +119,9 @@ def test_endpoint(flags, documents, version, expected):
     [
         pytest.param([], [], "cgroupfs", id="default"),
         pytest.param([], [{"cgroupDriver": "systemd"}], "systemd", id="config"),
+        pytest.param(
+            [], [{"CgroupDriver": "systemd"}], "cgroupfs", id="case counts, as run with 1.32.3"
+        ),
         pytest.param([flag("--cgroup-driver", "systemd")], [{}], "systemd", id="flag"),
     ],
 )

@@ -632,11 +632,10 @@ def test_a_kernel_without_a_module_is_named_and_no_failure() -> None:
     [
         ("REPOSITORY_UNUSED", {"names": "nvidia_driver_repository_url"}),
         ("REPOSITORY_KEPT", {"paths": "/x.sources", "way": "run `rm -f /x.sources`"}),
+        ("ENGINE_NOT_STARTABLE", {"engine": "containerd", "evidence": "x"}),
     ],
 )
-def test_variables_without_the_expected_effect_are_no_failure(
-    code: str, evidence: dict[str, str]
-) -> None:
+def test_what_has_no_effect_yet_is_no_failure(code: str, evidence: dict[str, str]) -> None:
     found = finding(code, "gpu-1", role="nvidia_driver", **evidence)
     plans = {"nvidia_driver": plan(notices=[KEPT, found])}
     verdict = reconcile("gpu-1", node(), 4, cluster(), smoke(UUIDS), plans=plans)

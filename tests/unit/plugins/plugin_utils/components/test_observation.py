@@ -314,6 +314,7 @@ def test_a_gpu_node(observe, tmp_path):
                     "imported_nvidia": [],
                     "imported_folders": {},
                     "missing_imports": [],
+                    "outline": {"version": "", "imports": []},
                     "text_sha256": sha256(
                         texts["/etc/containerd/config.toml"].encode()
                     ).hexdigest(),
@@ -343,7 +344,7 @@ def test_a_gpu_node(observe, tmp_path):
                     },
                 },
                 "registry": {"folders": [], "mirrors": [], "tls": [], "reads_lists": False},
-                "registry_conflict": False,
+                "conflicts": [],
                 "missing_specs": [],
             },
             "docker": {
@@ -372,6 +373,7 @@ def test_a_gpu_node(observe, tmp_path):
                     "obstacle": None,
                     "source": None,
                     "settings": [],
+                    "outline": {},
                     "fingerprints": {},
                     "default_runtime": None,
                     "runtimes": {},

@@ -100,6 +100,7 @@ CHOICES: dict[str, dict[str, Any]] = {
         "state": "present",
         "engine": "auto",
         "engine_is_new": False,
+        "cri_is_planned": False,
         "driver_is_planned": False,
         "restart_ok": False,
         "version": "1.20.1",

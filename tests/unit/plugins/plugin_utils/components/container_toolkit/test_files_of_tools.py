@@ -217,6 +217,57 @@ def test_containerd_of_another_tool(observe: Observe, tmp_path: Path, case: Case
     assert files(tmp_path) == before
 
 
+CRUN = """\
+version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd]
+default_runtime_name = "crun"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+SystemdCgroup = true
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.crun]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.crun.options]
+BinaryName = "/usr/local/bin/crun"
+"""
+# By 1.7: files of newer versions, and settings with which its CRI plugin does not load.
+NOT_READ = ("05-k", "06-v", "08-e", "10-v", "12-l", "15-d", "16-s", "17-d")
+FILES = {"crun": CRUN, **{one.name: one.read_text() for one in (FOLDER / "containerd").iterdir()}}
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        (name, version)
+        for name in sorted(FILES)
+        for version in ("1.7.24", "2.4.2")
+        # 1.7 ignores the tables of this file, and the answers of this test have them.
+        if (name, version) != ("09-aks.toml", "1.7.24")
+    ],
+)
+@pytest.mark.parametrize("kubelet", ["1.30.14", "1.37.1"])
+def test_edit_of_containerd_empties_its_plan(
+    observe: Observe, tmp_path: Path, name: str, version: str, kubelet: str
+) -> None:
+    """With nvidia as the default runtime, and back: a plan is a refusal, or its edit empties it."""
+    plant(tmp_path, {**KUBESPRAY, **EKS, CONFIG: FILES[name]})
+
+    def planned(*, default: bool) -> Any:
+        node = with_containerd(tmp_path, observe, Case("", version, {}, [], None))
+        node["kubelet"] = {**node["kubelet"], "version": kubelet}
+        desired = {"default": default, "cri_is_planned": True}
+        return plan("nvidia_container_runtime", node, **desired)
+
+    for default in (True, False):
+        made = planned(default=default)
+        if not made["refusals"]:
+            carry_out_runtime(tmp_path, made)
+            made = planned(default=default)
+        assert made["steps"] == []
+        refused = NOT_READ if version.startswith("1.") else ("16-s",)  # it has no table of CRI
+        assert bool(made["refusals"]) is name.startswith(refused), codes(made)
+
+
 def with_docker(
     root: Path, observe: Observe, version: str, in_force: dict[str, Any]
 ) -> dict[str, Any]:
@@ -292,3 +343,22 @@ def test_docker_of_deepops(
     assert (codes(back), "unregister_docker" in slugs(back)) == ([], bool(keys))
     carry_out_runtime(tmp_path, back)
     assert on_disk(tmp_path, DAEMON_JSON).read_bytes() == text
+
+
+@pytest.mark.parametrize("name", sorted(one.name for one in (FOLDER / "docker").iterdir()))
+@pytest.mark.parametrize("version", ["26.1.5", "29.8.1"])
+def test_edit_of_docker_empties_its_plan(
+    observe: Observe, tmp_path: Path, name: str, version: str
+) -> None:
+    plant(tmp_path, {DAEMON_JSON: ""})
+    on_disk(tmp_path, DAEMON_JSON).write_bytes((FOLDER / "docker" / name).read_bytes())
+    in_force: dict[str, Any] = {}
+    for default in (None, False):
+        for _run in range(2):
+            node = with_docker(tmp_path, observe, version, in_force)
+            made = plan("nvidia_container_runtime", node, engine="docker", default=default)
+            assert codes(made) == []
+            carry_out_runtime(tmp_path, made)
+            text = on_disk(tmp_path, DAEMON_JSON).read_text(encoding="utf-8-sig")
+            in_force = json.loads(text or "{}")
+        assert of_docker(made) == []

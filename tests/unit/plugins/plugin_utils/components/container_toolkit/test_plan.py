@@ -299,6 +299,22 @@ def test_docker_that_is_still_to_come() -> None:
             docker(flags=[flag("--default-runtime", "runc")]), ["DOCKER_FLAG_CLASH"], id="flag"
         ),
         pytest.param(docker(flags=[flag("--add-runtime", "quiet=runc")]), [], id="merged-flag"),
+        pytest.param(
+            docker(flags=[flag("--add-runtime", "nvidia=/opt/bin/nvidia-container-runtime")]),
+            ["DOCKER_FLAG_CLASH"],
+            id="another program",
+        ),
+        pytest.param(
+            docker(flags=[flag("--add-runtime", "nvidia=nvidia-container-runtime")]), [], id="ours"
+        ),
+        pytest.param(
+            docker(config={"outline": {"runtimes": []}}), ["CONFIG_NOT_EDITABLE"], id="a list"
+        ),
+        pytest.param(
+            docker(config={"outline": {"runtimes": {"nvidia": {"Path": ""}}}}),
+            ["CONFIG_NOT_EDITABLE"],
+            id="another case",
+        ),
         pytest.param(docker(config={"error": "line 3"}), ["DOCKER_CONFIG_INVALID"], id="JSON"),
         pytest.param(
             {"kubelet": {"endpoint": "unix:///run/frakti.sock"}},

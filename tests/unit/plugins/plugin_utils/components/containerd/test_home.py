@@ -167,6 +167,9 @@ def test_k3s_looks_in_its_path(observe, tmp_path, path, expected):
     ("text", "expected"),
     [
         pytest.param('{{ template "base" . }}\n[debug]\n', True, id="extends"),
+        pytest.param('#{{ template "base" . }}\n', True, id="carried out behind a comment"),
+        pytest.param('{{/* template "base" */}}\n', False, id="comment of the template"),
+        pytest.param("# no nvidia-container-runtime here\n", False, id="comment"),
         pytest.param("version = 3\n[plugins]\n", False, id="replaces"),
         pytest.param("{{range $k, $v := .ExtraRuntimes}}{{end}}", True, id="lists"),
     ],

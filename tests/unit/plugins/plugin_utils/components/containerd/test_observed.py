@@ -270,7 +270,7 @@ def test_registry_with_mirrors_and_a_folder(observe, tmp_path):
                 "containerd --config": (0, f"version = 3\n{dump}", ""),
             }
         )
-        assert observe(programs)["engines"]["containerd"]["registry_conflict"] is conflict
+        assert bool(observe(programs)["engines"]["containerd"]["conflicts"]) is conflict
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def engine(version: str, text: str | None, *, cdi_enabled: bool) -> dict[str, An
             "version": own.get("version"),
             "imports": own.get("imports", []),
             "cri_tables": containerd.cri_tables(own),
+            "outline": own,
         },
         "cdi_enabled": cdi_enabled,
         "default_runtime": "runc",
@@ -57,7 +58,7 @@ def test_file_becomes_the_golden_one(version: str, name: str, cdi_enabled: bool,
     source = GOLDEN / f"{name}.toml"
     text = source.read_text() if source.exists() else None
     found = engine(version, text, cdi_enabled=cdi_enabled)
-    edit = containerd_keys.edit(found, found["version"], default=None, cdi=True)
+    edit = containerd_keys.edit(found, found["version"], cdi=True)
     assert edit["path"] == path
     before = (text or "") if path == MAIN else ""
     wanted = documents.apply(documents.parse(before, "toml"), documents.Edits(merge=edit["merge"]))
@@ -80,7 +81,7 @@ def test_default_runtime_is_a_wish(default: str | None) -> None:
 def test_type_of_the_owners_runc_stays() -> None:
     found = engine("1.7.33", "version = 2\n", cdi_enabled=True)
     found["runtimes"]["runc"]["type"] = "io.containerd.runc.v1"
-    keys = containerd_keys.edit(found, found["version"], default=None, cdi=True)["merge"]
+    keys = containerd_keys.edit(found, found["version"], cdi=True)["merge"]
     runtimes = keys["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]
     assert runtimes["runc"]["runtime_type"] == "io.containerd.runc.v1"
 

@@ -13,6 +13,7 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.settings import put
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     DONE,
     VIRGIN,
@@ -100,9 +101,155 @@ def test_dump_is_not_believed_where_it_is_incomplete(row):
     assert not containerd.needs_migration(blind["sees again"])
 
 
+def table(path: str, version: str) -> list[str]:
+    """Return the key path of a row of cri_checks in a file of the newest version."""
+    alias, *rest = path.split(".")
+    names = {"T": TABLE_3, "I": "io.containerd.cri.v1.images", "X": TABLE_2}
+    plugin = names[alias] if version.startswith("2.") else TABLE_2
+    return ["plugins", plugin, *rest]
+
+
+def with_settings(row: dict[str, Any], version: str, **engine: Any) -> dict[str, Any]:
+    """Return a node whose containerd has the settings of a row and its defaults."""
+    type_2 = "io.containerd.runc.v2"
+    dump: dict[str, Any] = {"plugins": {"io.containerd.snapshotter.v1.overlayfs": {}}}
+    defaults = {"T.containerd.default_runtime_name": "runc"}
+    if not row.get("no_runc") or version.startswith("2."):
+        defaults["T.containerd.runtimes.runc.runtime_type"] = type_2
+    for path, value in {**defaults, **row["set"]}.items():
+        put(dump, tuple(table(path, version)), value)
+    found = containerd.parse_effective(dump, version)
+    node = with_containerd({"version": version, "conflicts": [*found.conflicts], **engine})
+    found_runtimes = {"default_runtime": found.default_runtime, "runtimes": found.runtimes}
+    node["engines"]["containerd"] |= {**found_runtimes, **engine}
+    return node
+
+
+@pytest.mark.parametrize("row", RECORD["cri_checks"], ids=lambda row: " ".join(row["set"]))
+@pytest.mark.parametrize("version", RECORD["cri_checks"][1]["fatal"])
+def test_what_ends_the_cri_plugin_is_known_before_a_restart(row, version):
+    """Before a restart, it is a refusal; without one, the next boot is the restart."""
+    if version in row.get("unknown", ()):
+        return
+    is_fatal = version in row["fatal"]
+    unread = {"changed_since_start": [MAIN], "edited_since_start": [MAIN]}
+    made = plan("containerd", with_settings(row, version, **unread))
+    assert set(codes(made)) == ({"CONTAINERD_FATAL"} if is_fatal else set())
+    made = plan("containerd", with_settings(row, version))
+    assert [one["code"] for one in made["notices"]] == ["ENGINE_NOT_STARTABLE"] * is_fatal
+    assert (codes(made), made["steps"]) == ([], [])
+
+
+def test_file_of_nvidia_ctk_gets_runc():
+    """nvidia-ctk writes the runtime nvidia alone where no file was. Up to 1.7, runc is lost."""
+    (row,) = [one for one in RECORD["cri_checks"] if one.get("no_runc") and one["fatal"]]
+    for version in row["fatal"]:
+        made = plan("nvidia_container_runtime", with_settings(row, version), cdi=False)
+        assert (codes(made), names(made)[-1]) == ([], "Restart containerd")
+        merged = made["data"]["config"]["merge"]["plugins"][TABLE_3]["containerd"]["runtimes"]
+        assert merged["runc"]["runtime_type"] == settings.RUNTIME_TYPE
+    other = with_settings(row, version, default_runtime="kata")
+    made = plan("nvidia_container_runtime", other, cdi=False)
+    assert codes(made) == ["CONTAINERD_FATAL"]
+
+
+@pytest.mark.parametrize("before", [None, settings.RUNTIME_TYPE])
+def test_removal_leaves_a_default_runtime(before):
+    """Our edit has added runc. Where nvidia was there before, its list without runc is fatal."""
+    runtimes = ("plugins", TABLE_2, "containerd", "runtimes")
+    changes = [
+        {"key": [*runtimes, name, "runtime_type"], "before": former, "after": "x"}
+        for name, former in (("runc", None), ("nvidia", before))
+    ]
+    ours = {"path": MAIN, "actor": "metal.gpu.nvidia_container_runtime", "changes": changes}
+    engine = {"version": "1.7.27", "config": {"version": 2}}
+    edits = {"ours": {"edits": [{**ours, "untouched": True, "error": None}]}}
+    made = plan(
+        "nvidia_container_runtime", merge(with_containerd(engine, node=DONE), edits), state="absent"
+    )
+    assert codes(made) == (["CONTAINERD_FATAL"] if before else [])
+
+
+@pytest.mark.parametrize("row", RECORD["spelling"], ids=str)
+@pytest.mark.parametrize("number", [0, 1])
+def test_names_are_read_as_containerd_matches_them(row, number):
+    """Kubespray wrote systemdCgroup and binaryName from v2.18 to v2.27."""
+    version = ("1.7.27", "2.1.4")[number]
+    runc = {"runtime_type": settings.RUNTIME_TYPE, "options": row["options"]}
+    in_file = {"plugins": {TABLE_3: {"containerd": {"runtimes": {"runc": runc}}}}}
+    found = containerd.parse_effective(in_file, version).runtimes["runc"]
+    assert found["systemd_cgroup"] is row["counts"][number]
+    # The edit sets the key that counts, and adds none that another one hides.
+    wanted = {
+        "plugins": {
+            TABLE_3: {"containerd": {"runtimes": {"runc": {"options": {"SystemdCgroup": "new"}}}}}
+        }
+    }
+    written = containerd.as_written(wanted, in_file, version)
+    after = merge(in_file, written)
+    assert (
+        containerd.as_read(after, version)["plugins"][TABLE_3]["containerd"]["runtimes"]["runc"][
+            "options"
+        ]["SystemdCgroup"]
+        == "new"
+    )
+
+
+@pytest.mark.parametrize("row", RECORD["cgroup_driver"], ids=str)
+@pytest.mark.parametrize("driver", ["systemd", "cgroupfs"])
+def test_nvidia_gets_the_cgroup_driver_of_the_kubelet(row, driver):
+    """Its model has the other one. If the kubelet takes it from containerd, they do not differ."""
+    is_systemd = driver == "systemd"
+    runtimes = {"runc": runtime(systemd_cgroup=not is_systemd)}
+    node = merge(
+        with_containerd({"version": row["containerd"], "runtimes": runtimes, "config": IMPORTS}),
+        {"kubelet": {"version": row["kubelet"]}, "cgroup": {"driver": driver}},
+    )
+    made = plan("nvidia_container_runtime", node)
+    is_own = row["of"] == "kubelet"
+    options = find(made["data"]["config"]["merge"], "nvidia")["options"]
+    assert options["SystemdCgroup"] is (is_systemd if is_own else not is_systemd)
+    notices = [one for one in made["notices"] if one["code"] == "CGROUP_DRIVERS_DIFFER"]
+    assert len(notices) == is_own
+    assert all(f"SystemdCgroup = {str(is_systemd).lower()}" in one["remedy"] for one in notices)
+    unknown = merge(node, {"cgroup": {"driver": None}})
+    assert (
+        find(plan("nvidia_container_runtime", unknown)["data"]["config"]["merge"], "nvidia")[
+            "options"
+        ]["SystemdCgroup"]
+        is not is_systemd
+    )
+
+
+def find(keys: dict[str, Any], name: str) -> Any:
+    """Return the keys of a runtime in an edit."""
+    (plugin,) = keys["plugins"].values()
+    return plugin["containerd"]["runtimes"][name]
+
+
+def test_plugin_that_is_disabled_is_refused_if_no_role_of_the_run_enables_it():
+    node = with_containerd({"cri_enabled": False, "config": {"version": None, "cri_tables": []}})
+    assert codes(plan("nvidia_container_runtime", node)) == ["CRI_DISABLED"]
+    assert codes(plan("nvidia_container_runtime", node, cri_is_planned=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("outline", "found"),
+    [
+        pytest.param({"plugins": []}, "plugins is a list", id="list"),
+        pytest.param(
+            {"plugins": {TABLE_3: {"containerd": {"runtimes": ""}}}}, "runtimes is a", id="text"
+        ),
+    ],
+)
+def test_edit_that_the_editor_refuses_is_no_plan(outline, found):
+    made = register({"config": {"outline": outline}})
+    assert codes(made) == ["CONFIG_NOT_EDITABLE"]
+    assert found in made["refusals"][0]["message"]
+
+
 FATAL = [
     {"config": {"missing_imports": ["/etc/containerd/gone.toml in /etc/containerd/config.toml"]}},
-    {"registry_conflict": True},
     {"missing_specs": ["/etc/containerd/cri-base.json of the runtime runc"]},
 ]
 
@@ -110,7 +257,7 @@ FATAL = [
 @pytest.mark.parametrize(
     ("cause", "engine"),
     list(zip([row["cause"] for row in RECORD["fatal"]], FATAL, strict=True)),
-    ids=["missing import", "registry", "missing spec"],
+    ids=["missing import", "missing spec"],
 )
 @pytest.mark.parametrize(
     ("role", "node", "state"),
@@ -133,6 +280,7 @@ FATAL = [
                             {
                                 "path": MAIN,
                                 "actor": "metal.gpu.nvidia_container_runtime",
+                                "changes": [],
                                 "error": None,
                             }
                         ]
@@ -150,7 +298,7 @@ def test_containerd_that_would_not_come_back_is_not_restarted(cause, engine, rol
     ], cause
 
 
-@pytest.mark.parametrize("engine", FATAL, ids=["missing import", "registry", "missing spec"])
+@pytest.mark.parametrize("engine", FATAL, ids=["missing import", "missing spec"])
 def test_node_without_work_is_left_alone(engine):
     node = merge(DONE, {"engines": {"containerd": engine}})
     for role in ("containerd", "nvidia_container_runtime"):

@@ -337,6 +337,15 @@ def test_runtime_gets_what_the_default_runtime_has() -> None:
     assert data["crio_change"] == {"path": DROP_IN, "actor": ACTOR}
 
 
+def test_crio_that_does_not_start_again_is_named_before_the_next_boot() -> None:
+    found = crio(
+        runtimes={"nvidia": {**NVIDIA, "monitor": None}}, config=unmonitored("nvidia", OF_TOOL)
+    )
+    (notice,) = plan(ENGINE, merge(NODE, found))["notices"]
+    assert notice["code"] == "ENGINE_NOT_STARTABLE"
+    assert f"its runtime nvidia in {OF_TOOL} has no monitor_path" in notice["message"]
+
+
 def test_second_run_changes_nothing() -> None:
     assert names(plan(RUNTIME, DONE)) == []
 

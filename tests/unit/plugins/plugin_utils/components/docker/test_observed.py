@@ -25,6 +25,7 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import (
 )
 
 ROOT = Path(__file__).parents[6]
+RECORDED = yaml.safe_load((ROOT / "tests/recorded/docker_daemon.yml").read_text())
 
 
 @pytest.mark.parametrize(
@@ -348,3 +349,23 @@ def test_drivers_are_those_of_the_record() -> None:
     rows = {row["what"]: row["value"] for row in record["reload"]["rows"]}
     assert rows["property that a start and a reload by systemd change"] in STATE
     assert rows["property that only a start changes"] in STATE
+
+
+@pytest.mark.parametrize("row", RECORDED["names"], ids=lambda row: row["file"])
+def test_names_are_read_as_docker_matches_them(observe, tmp_path, row):
+    plant(tmp_path, {"/etc/docker/daemon.json": row["file"]})
+    answer = (0, "Docker version 28.2.2, build 1234567\n", "")
+    config = observe(Programs({"dockerd --version": answer}))["engines"]["docker"]["config"]
+    assert (config["error"] or "").endswith(row.get("rejected", ""))
+    assert bool(config["error"]) is ("rejected" in row)
+    assert config["runtimes"].get("nvidia", {}).get("binary") == row.get("path")
+
+
+def test_folder_in_the_place_of_the_file(observe, tmp_path):
+    """Docker makes one for a bind mount of a file that does not exist."""
+    (tmp_path / "etc/docker/daemon.json").mkdir(parents=True)
+    config = observe(Programs({}))["engines"]["docker"]["config"]
+    assert (config["exists"], config["error"]) == (
+        None,
+        "/etc/docker/daemon.json: Is a directory",
+    )

@@ -89,6 +89,8 @@ def test_every_place_of_a_gate_is_found(observe, tmp_path):
     assert found["last_error"].endswith("unrecognized feature gate: DevicePlugins")
     assert found["endpoint"] == "unix:///run/containerd/containerd.sock"
     assert node["cgroup"]["driver"] == "systemd"
+    (tmp_path / "var/lib/kubelet/config.yaml").unlink()  # as before `kubeadm join`
+    assert observe(programs)["cgroup"]["driver"] is None
 
 
 def test_a_host_that_was_renamed_keeps_its_name_in_the_cluster(observe, tmp_path):
