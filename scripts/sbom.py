@@ -38,6 +38,7 @@ _PROGRAMS = {
     ("nvidia_container_runtime", "nvidia_container_runtime_version"): "nvidia-container-toolkit",
 }
 _OF_NODES = "metal-gpu:fetched-by"
+_SEEN = "metal-gpu:seen-digest"  # of the tag, by others: tests/recorded/images.yml
 _EXTRA = "metal-gpu:extra"
 
 
@@ -103,8 +104,13 @@ def _of_nodes(root: Path) -> Iterator[Component]:
         defaults = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         for component in _of_role(role, defaults):
             found.setdefault(component["bom-ref"], (component, set()))[1].add(role)
+    record = yaml.safe_load((root / "tests/recorded/images.yml").read_text(encoding="utf-8"))
+    seen = {row["image"]: row["digest"] for row in record["rows"] if "digest" in row}
     for component, roles in found.values():
-        yield {**component, "properties": [_property(_OF_NODES, ", ".join(sorted(roles)))]}
+        properties = [_property(_OF_NODES, ", ".join(sorted(roles)))]
+        image = f"{component['name']}:{component.get('version')}"
+        properties += [_property(_SEEN, seen[image])] if image in seen else []
+        yield {**component, "properties": properties}
 
 
 def _of_role(role: str, defaults: Mapping[str, Any]) -> Iterator[Component]:

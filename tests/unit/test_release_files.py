@@ -263,6 +263,24 @@ def test_bill_has_each_image_and_version_of_the_defaults(bill: dict[str, Any]) -
                 assert value in listed, variable
 
 
+def test_bill_names_the_digests_that_others_have_seen(bill: dict[str, Any]) -> None:
+    record = yaml.safe_load((ROOT / "tests/recorded/images.yml").read_text())["rows"]
+    images = {
+        f"{one['name']}:{one['version']}": {row["name"]: row["value"] for row in one["properties"]}
+        for one in bill["components"]
+        if one["type"] == "container"
+    }
+    assert {*images} == {row["image"] for row in record}
+    seen = {name: found.get("metal-gpu:seen-digest") for name, found in images.items()}
+    assert seen == {row["image"]: row.get("digest") for row in record}
+    support = (ROOT / "docs/support.md").read_text()
+    assert all(
+        f"{row['image'].rpartition(':')[2]}@{row['digest']}" in support
+        for row in record
+        if "digest" in row
+    )
+
+
 def test_a_file_that_git_does_not_know_is_not_released(tmp_path, monkeypatch):
     root = tmp_path / "checkout"
     root.mkdir()

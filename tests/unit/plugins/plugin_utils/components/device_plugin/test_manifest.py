@@ -193,6 +193,7 @@ def test_only_cdi_needs_the_file_system_of_the_node(way: str) -> None:
     [
         ("v0.20.0", "r.example:5000/plugin:v0.20.0"),
         ("sha256:0e1", "r.example:5000/plugin@sha256:0e1"),
+        ("v1@sha256:0e1", "r.example:5000/plugin:v1@sha256:0e1"),
     ],
 )
 def test_image_by_tag_or_by_digest(version: str, image: str) -> None:
