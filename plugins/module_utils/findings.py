@@ -636,8 +636,9 @@ CRI_DOCKERD_UNPACKAGED (refusal): the kubelet is configured for {endpoint}, but 
 Remedy: install cri-dockerd yourself, for example from the .tgz file of a release; or set
   docker_ce_cri_dockerd_url and docker_ce_cri_dockerd_checksum to your own package
 
-ENGINE_KEPT (notice): {found} is installed and is kept (docker_ce_version asks for {expected})
-Remedy: nothing to do; to replace a distribution's Docker by docker-ce, set
+ENGINE_KEPT (notice): {found} is installed and is kept ({variable} asks for {expected})
+Remedy: nothing to do; to change the version, drain the node, release the hold and upgrade the
+  package yourself; to replace a distribution's Docker by docker-ce, set
   `docker_ce_replace_distribution: true`
 
 ENGINE_OF_ADMIN (notice): {engine} stays: no record says that this collection installed it

@@ -34,6 +34,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 
 # An option that only the operation follow_kernel gives to `install`.
 KEEP_KERNEL = "keep_kernel"
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WITHOUT_RECOMMENDED = ("apt-get", "-q", "--no-install-recommends")
 # As ansible.builtin.apt has them: edited configuration files stay.
 _UNATTENDED = (
@@ -142,7 +143,8 @@ def _no_repository(request: Request) -> Steps:
 
 
 def _repair(_request: Request) -> Steps:
-    dpkg = ("dpkg", "--configure", "-a", "--force-confdef", "--force-confold")
+    # With su or doas, the PATH is the user's: dpkg refuses one without sbin. apt sets its own.
+    dpkg = (PATH, "dpkg", "--configure", "-a", "--force-confdef", "--force-confold")
     return Steps(work=(command("DEBIAN_FRONTEND=noninteractive", *dpkg),))
 
 

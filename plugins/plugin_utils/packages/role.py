@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import archive, login, record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.own_sources import (
@@ -288,6 +289,17 @@ class RolePackages:
         """Plan to hold packages if they are not held, or for another reason."""
         plan.data["hold"] = hold_arguments(node, packages)
         plan.step(self.hold, hold_reason(node, packages) or reason)
+
+    def notice_kept(
+        self, plan: Plan[NoData], node: Node, package: str, variable: str, expected: str
+    ) -> None:
+        """Report a package of the role that has another version than the variable asks for."""
+        version = node["packages"][package]["version"] if package in self.of_role(node) else ""
+        found = upstream_version(version)
+        if found and found != upstream_version(expected):
+            plan.notice(
+                "ENGINE_KEPT", found=f"{package} {found}", variable=variable, expected=expected
+            )
 
     def plan_remove(self, plan: Plan[PackageData], node: Node, packages: list[str]) -> None:
         """Plan the removal of packages, and refuse it if packages of the admin need them."""

@@ -156,6 +156,48 @@ def test_what_the_pods_of_verify_ask_for() -> None:
     assert render("__verify_split") == {"split": 2, "whole": None}
 
 
+@pytest.mark.parametrize(
+    ("running", "started"),
+    [
+        pytest.param({}, ["old", "job", "service"], id="no exchange"),
+        pytest.param(
+            {"stdout_lines": ["service", "pod"]}, ["old", "service"], id="a job has ended"
+        ),
+    ],
+)
+def test_the_exchange_starts_only_what_it_has_stopped(
+    running: dict[str, Any], started: list[str]
+) -> None:
+    trust = getattr(template, "trust_as_template", str)
+    templar = template.Templar(loader=DataLoader())
+    variables = DataLoader().load_from_file(str(ROOT / "roles/docker_ce/vars/main.yml"))
+    own = {"merge": {"job": "of preflight", "service": "too"}}
+    planned = {"containers": ["old", "job", "service"], "record": own}
+    templar.available_variables = {
+        **{
+            name: trust(text) for name, text in variables.items() if name.endswith(("run", "start"))
+        },
+        "docker_ce_plan": {"data": planned},
+        "docker_ce_running": running,
+    }
+    assert templar.template(trust("{{ __docker_ce_to_start }}")) == started
+    names = [one["name"] for one in tasks(ROOT / "roles/docker_ce/tasks/present.yml")]
+    asks = names.index("List the containers that the exchange is about to stop")
+    assert names[asks + 1] == "Install Docker"
+
+
+def test_no_proxy_is_asked_about_a_health_check_of_the_node() -> None:
+    """Debian and Ubuntu give the proxy of /etc/environment to what sudo runs."""
+    paths = (ROOT / "roles").glob("*/tasks/*.yml")
+    asked = [
+        one["ansible.builtin.uri"]
+        for path in paths
+        for one in with_nested(tasks(path))
+        if "ansible.builtin.uri" in one
+    ]
+    assert [one["use_proxy"] for one in asked] == [False] * 2
+
+
 MIRRORS = {"default_runtime": "runc", "runtimes": [], "mirrors": ["https://a.example"]}
 
 

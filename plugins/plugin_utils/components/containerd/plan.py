@@ -95,6 +95,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     elif node["engines"]["containerd"]["home"]:
         pass  # the distribution's own
     elif node["engines"]["containerd"]["installed"]:
+        OURS.notice_kept(plan, node, PACKAGE, "containerd_version", desired["version"])
         _plan_installed(plan, node)
     else:
         _plan_missing(plan, node, desired)

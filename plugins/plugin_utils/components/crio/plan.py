@@ -75,6 +75,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     if desired["state"] == "absent":
         _plan_absent(plan, node)
     elif node["engines"]["crio"]["installed"]:
+        OURS.notice_kept(plan, node, PACKAGE, "crio_version", desired["version"])
         _plan_installed(plan, node)
     else:
         _plan_missing(plan, node, desired)

@@ -184,7 +184,14 @@ def _plan_engine(plan: Plan[Data], node: Node, desired: Desired) -> None:
         ours = [name for name in OURS.of_role(node) if name in (*PACKAGES, *desired["packages"])]
         notice_unheld(plan, node, _of_others(node, ours))
         if _version(node) != desired["version"]:
-            plan.notice("ENGINE_KEPT", found=_found(node, others), expected=desired["version"])
+            plan.notice(
+                "ENGINE_KEPT",
+                found=_found(node, others),
+                variable="docker_ce_version",
+                expected=desired["version"],
+            )
+        wanted = desired["containerd_version"]
+        OURS.notice_kept(plan, node, "containerd.io", "docker_ce_containerd_version", wanted)
         if not engine["running"]:
             plan.step(START, "Docker is not running")
         elif not engine["enabled"]:

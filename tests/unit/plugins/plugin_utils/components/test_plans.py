@@ -1444,6 +1444,29 @@ def test_engine_of_the_admin_stays(role: str, node: dict[str, Any]) -> None:
     assert "ENGINE_OF_ADMIN" in [notice["code"] for notice in planned["notices"]]
 
 
+OUR_CRIO = merge(CRIO, {"ours": record("crio", {"cri-o": "1.36.3-1.1"})})
+
+
+@pytest.mark.parametrize("version", ["", "99.1.0"], ids=["the same", "another"])
+@pytest.mark.parametrize(
+    ("role", "node", "variable"),
+    [
+        ("containerd", DONE, "version"),
+        ("docker_ce", DOCKER, "containerd_version"),
+        ("crio", OUR_CRIO, "version"),
+    ],
+)
+def test_version_of_an_engine_of_ours_that_rises(
+    role: str, node: dict[str, Any], variable: str, version: str
+) -> None:
+    """Nothing changes it, and a run must say so."""
+    same = {"crio": "1.36.3"}.get(role, "2.4.1")
+    planned = plan(role, node, **{variable: version or same})
+    kept = [one["message"] for one in planned["notices"] if one["code"] == "ENGINE_KEPT"]
+    assert planned["steps"] == []
+    assert [f"({role}_{variable} asks for 99.1.0)" in one for one in kept] == [True] * bool(version)
+
+
 def test_only_what_is_ours_goes() -> None:
     exchanged = {"packages": dict.fromkeys(OF_DRIVER, EXCHANGED)}
     planned = plan("nvidia_driver", merge(DONE, exchanged), state="absent")
