@@ -84,8 +84,10 @@ class NodeRow(NamedTuple):
         A node that had none is not waited for: nobody knows whether it shall get some.
         """
         wanted = self.mark.gpus if self.mark else 0
-        is_booted = not boot_id or self.boot_id == boot_id
-        return not wanted or (self.ready and is_booted and self.gpus >= wanted)
+        return not wanted or (self.ready and self.is_of(boot_id) and self.gpus >= wanted)
+
+    def is_of(self, boot_id: str) -> bool:
+        return not boot_id or self.boot_id == boot_id
 
 
 def parse_row(node: Mapping[str, Any]) -> NodeRow:
@@ -318,7 +320,8 @@ class Drain:
             )
         lacking = (
             f"{name} ({row.gpus} of {row.mark.gpus if row.mark else 0}"
-            f"{'' if row.ready else ', not ready'})"
+            f"{'' if row.ready else ', not ready'}"
+            f"{'' if row.is_of(boot_id) else ', reported before the boot'})"
             for name, row in rows.items()
         )
         raise Stuck(

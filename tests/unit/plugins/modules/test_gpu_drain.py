@@ -549,7 +549,7 @@ def test_a_job_that_is_ending_may_end_first(idle, call):
 @pytest.mark.parametrize(
     ("status", "lacks"),
     [
-        ({}, "gpu-1 (4 of 4)"),  # what the kubelet reported before the boot
+        ({}, "gpu-1 (4 of 4, reported before the boot)"),
         ({"nodeInfo": {"bootID": "now"}, "allocatable": {"nvidia.com/gpu": "3"}}, "(3 of 4)"),
         ({"nodeInfo": {"bootID": "now"}, "allocatable": {}}, "gpu-1 (0 of 4)"),
         (
