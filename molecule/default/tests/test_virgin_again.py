@@ -29,7 +29,10 @@ def with_nouveau(laboratory: Any) -> None:
 
 
 def test_node_is_drained_and_rebooted_unless_that_would_lose_a_pod(laboratory, with_nouveau):
-    """gpu-1 has a pod that no controller would start elsewhere. gpu-2 has no such pod."""
+    """gpu-1 has a pod that no controller would start elsewhere. gpu-2 has no such pod.
+
+    The cordon of gpu-2 ends with the proof of its driver, and its mark goes, too.
+    """
     before = boots(laboratory)
     run = laboratory.playbook("metal.gpu.site", "-e", "nvidia_driver_reboot_ok=true")
     assert run.returncode != 0
@@ -40,5 +43,8 @@ def test_node_is_drained_and_rebooted_unless_that_would_lose_a_pod(laboratory, w
     assert {node for node in NODES if after[node] != before[node]} == {"gpu-2"}
     nodes = laboratory.objects("nodes")["items"]
     assert [node["metadata"]["name"] for node in nodes if node["spec"].get("unschedulable")] == []
+    marks = [node["metadata"]["annotations"] for node in nodes]
+    assert [mark for mark in marks if "metal.gpu/cordoned" in mark] == []
+    assert "NODE_CORDONED" not in run.words
     (work,) = laboratory.objects("pod", "admin")["status"]["containerStatuses"]
     assert (work["restartCount"], "running" in work["state"]) == (0, True)

@@ -166,6 +166,25 @@ def test_packages_and_back(laboratory, gpu):
     assert "gpu-1" in laboratory.playbook(CONVERGE, *SWITCH).unchanged
 
 
+def test_no_reboot_under_a_process_that_computes(laboratory, gpu):
+    """No kubelet knows of it: it runs on the node. It has the file open that CUDA needs.
+
+    O_PATH, because no driver is behind the file.
+    """
+    booted = gpu.check_output("cat /proc/sys/kernel/random/boot_id")
+    holder = "import os, time; os.open('/dev/nvidia-uvm', os.O_PATH); time.sleep(600)"
+    gpu.check_output(f'nohup python3 -c "{holder}" > /dev/null 2>&1 & echo $! > /run/holder')
+    wanted = '{"nvidia_driver_module_parameters": {"NVreg_EnableStreamMemOPs": 1}}'
+    run = laboratory.playbook(CONVERGE, "-e", "nvidia_driver_reboot_ok=true", "-e", wanted)
+    gpu.check_output("kill $(cat /run/holder); rm /run/holder")
+    assert run.returncode != 0
+    assert "REBOOT_BLOCKED gpu-1: " in run.words
+    assert "in use: python3 (process " in run.words
+    assert gpu.check_output("cat /proc/sys/kernel/random/boot_id") == booted
+    assert laboratory.playbook(CONVERGE).returncode == 0
+    assert works(gpu)
+
+
 def test_driver_in_use_stays(laboratory, gpu):
     """A process uses the driver's library: nothing is unloaded, and nothing removed."""
     holder = "import ctypes, time; ctypes.CDLL('libnvidia-ml.so.1'); time.sleep(600)"

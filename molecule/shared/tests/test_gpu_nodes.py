@@ -158,6 +158,7 @@ def test_verify_shows_the_table_and_leaves_nothing(laboratory):
     finally:
         laboratory.kubectl("uncordon", "gpu-2")
     assert run.returncode == 0
+    assert "NODE_CORDONED gpu-2: the node is cordoned by kubectl" in run.words
     for name in laboratory.addresses:
         assert re.search(rf"{name} .*?(\s+4){{5}}\s+4/4\s+ok\b", run.output)
     left = laboratory.objects("pods", "-A", "-l", "app.kubernetes.io/managed-by=metal.gpu")

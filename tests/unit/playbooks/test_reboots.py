@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The reboots of several nodes of a cluster: real tasks, a real drain, a stand-in for the reboot."""
+"""The reboots of several nodes: real tasks, a real drain, and a stand-in for the reboot."""
 
 from __future__ import annotations
 
