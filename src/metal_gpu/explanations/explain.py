@@ -99,7 +99,7 @@ class Explainer:
         if not kinds:
             found += [*self._read(line), *self._matching(line, {TEXT})]
         if not found:
-            found += self._of_symptoms(one for one in seen if one.kind == GENERAL)
+            found += self._of_symptoms([one for one in seen if one.kind == GENERAL][:1])
         if not strict:
             found += self._matching(line, {SHORT_TEXT})
             found += [] if found or _OF_PROGRAM.match(line) else self._worded(line)

@@ -49,8 +49,8 @@ _CUDA = re.compile(
 # Other programs use words and numbers of CUDA errors for errors of their own: NVML, NVIDIA's
 # container tools, nvidia-smi, the device plugin, apt and make.
 _NOT_OF_CUDA = re.compile(
-    r"\bNVML\b|nvidia-container-cli|device handle for|\[Unknown Error\]|waiting for event: "
-    r"|Sub-process \S+ returned an error code|\*\*\* \[.*\] Error ",
+    r"\bNVML\b|\bDCGM\b|nvidia-container-cli|device handle for|\[Unknown Error\]"
+    r"|waiting for event: |Sub-process \S+ returned an error code|\*\*\* \[.*\] Error ",
     re.IGNORECASE,
 )
 # A lost GPU keeps containers from starting; nvidia-smi and the kernel name such a GPU, too.
