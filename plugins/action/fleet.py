@@ -203,6 +203,7 @@ def _hosts(
             known,
             dropped=bool(work) and name not in prepared and not known,
             work=work,
+            rebooted=name in task_vars["groups"].get("nvidia_driver_rebooting", ()),
             is_plugin_pending=bool(run.get("is_plugin_pending")),
         )
 

@@ -114,8 +114,7 @@ OBSERVATION_FAILED (stop): this collection has a defect, and cannot interpret wh
   node: {error}
 Remedy: report the defect, with this message; until it is fixed, runs leave this node as it is
 
-NODE_RESTARTED (failure): the node restarted during the verification, so earlier observations are
-  outdated
+NODE_RESTARTED (failure): the node restarted during the run, so earlier observations are outdated
 Remedy: run `ansible-playbook metal.gpu.verify` again; on the node, `last -x reboot` shows when it
   restarted, and `journalctl --boot=-1 --pager-end` shows its last log lines before that
 

@@ -58,6 +58,7 @@ class Host(NamedTuple):
     findings: Sequence[Finding]  # why the run left the host out
     dropped: bool = False  # it had work, and neither was prepared nor stopped
     work: Collection[str] = ()  # roles that had steps when the run started
+    rebooted: bool = False  # by a role, or on its way
     is_plugin_pending: bool = False  # in check mode: the real run changes the device plugin
 
     @property
@@ -258,7 +259,7 @@ def _changes(
         yield from again.get("refusals", ())
     elif host.dropped:
         yield _away(host)
-    elif node is not None and not host.findings and seen["boot_id"] != node["boot_id"]:
+    elif node is not None and not host.rebooted and seen["boot_id"] != node["boot_id"]:
         yield finding("NODE_RESTARTED", host.name)
 
 

@@ -101,8 +101,7 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
     "holders": (_HOLDERS,),
     "drain": (
         _HOLDERS,
-        Permission("", "nodes", ("get", "patch")),
-        Permission("", "pods", ("get",)),
+        Permission("", "nodes", ("patch",)),
         Permission("", "pods/eviction", ("create",)),
     ),
 }

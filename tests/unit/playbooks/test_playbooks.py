@@ -366,7 +366,7 @@ def test_node_that_restarts_while_it_is_verified(tmp_path, cluster):
     found = run(tmp_path, "metal.gpu.verify", hosts, f"-e@{tmp_path / 'given.json'}")
     assert found.code != 0
     assert re.search(r"gpu-1 .* NODE_RESTARTED\b", found.output)
-    assert "NODE_RESTARTED gpu-1: the node restarted during the verification" in found.words
+    assert "NODE_RESTARTED gpu-1: the node restarted during the run" in found.words
 
 
 def test_localhost_that_runs_no_modules(tmp_path):

@@ -470,16 +470,25 @@ def test_node_that_left_the_play_before_it_was_observed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("again", "expected"),
+    ("again", "rebooted", "expected"),
     [
-        pytest.param({"node": None, "refusals": [AWAY]}, ["RUN_STOPPED", AWAY["code"]], id="away"),
-        pytest.param({"node": {**NODE, "boot_id": "another"}}, ["RUN_STOPPED"], id="its reboot"),
+        pytest.param({"node": None, "refusals": [AWAY]}, False, [AWAY["code"]], id="away"),
+        pytest.param({"node": {**NODE, "boot_id": "another"}}, True, [], id="its reboot"),
+        pytest.param(
+            {"node": {**NODE, "boot_id": "another"}},
+            False,
+            ["NODE_RESTARTED"],
+            id="another reboot, which says more than the error of the task",
+        ),
     ],
 )
-def test_node_whose_role_stopped_may_be_away(again: dict[str, Any], expected: list[str]) -> None:
-    one = fleet.Host("gpu-1", planned(), [BROKEN], work=["nvidia_driver"])
+def test_node_whose_role_stopped_may_be_away(
+    again: dict[str, Any], rebooted: bool, expected: list[str]
+) -> None:
+    work = ["nvidia_driver"]
+    one = fleet.Host("gpu-1", planned(), [BROKEN], work=work, rebooted=rebooted)
     assert fleet.is_doubtful(one, NOTHING)
-    assert codes(fleet.judge(one, NOTHING, again, drift=False)) == expected
+    assert codes(fleet.judge(one, NOTHING, again, drift=False)) == ["RUN_STOPPED", *expected]
 
 
 def test_node_that_no_task_can_reach_is_not_tried_again() -> None:
