@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -291,32 +291,3 @@ def _files(path: Path, folder: str, name: str) -> Iterator[Path]:
             yield from (one for one in found if one.is_file())
         elif place.is_file():
             yield place
-
-
-def beside(path: Path, variable: str, host: str, groups: Iterable[str]) -> object:
-    """Return what group_vars and host_vars beside an inventory have for one variable, or None.
-
-    The other values are not read, because they can be encrypted. Files that are encrypted as a
-    whole are left out. Raises InventoryError.
-    """
-    value: object = None
-    for folder, name in [*(("group_vars", group) for group in groups), ("host_vars", host)]:
-        for file in _files(path, folder, name):
-            found = _variable(file, file.stat().st_mtime_ns, variable)
-            value = value if found is None else found
-    return value
-
-
-@lru_cache(maxsize=256)  # hundreds of hosts have the same groups
-def _variable(file: Path, _modified: int, variable: str) -> object:
-    try:
-        with file.open("rb") as opened:
-            if opened.read(len(_ENCRYPTED)) == _ENCRYPTED.encode():
-                return None
-    except OSError as error:
-        raise InventoryError(f"cannot read {file}: {error.strerror}") from error
-    loader, root = _compose(file)
-    for key, node in _pairs(file, loader, root, "the file"):
-        if key == variable:
-            return _value(file, loader, node)
-    return None

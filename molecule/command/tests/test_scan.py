@@ -59,7 +59,7 @@ def test_the_inventory_is_one_for_ansible(laboratory: Any, command: Any, tmp_pat
     words = ("scan", *_options(laboratory), *laboratory.addresses.values())
     done = command(*words, "--write", str(path), "--json")
     assert done.code == 0, done.err
-    assert json.loads(done.out)["inventory"]["changed"]
+    assert json.loads(done.out)["inventory"]["written"]
     listed = _listed(path)
     assert listed["gpu_nodes"]["hosts"] == list(laboratory.addresses)
     for name, address in laboratory.addresses.items():
@@ -67,12 +67,14 @@ def test_the_inventory_is_one_for_ansible(laboratory: Any, command: Any, tmp_pat
         assert variables["gpu_count"] == laboratory.gpu_count[name]
         assert variables["ansible_host"] == address
     text = path.read_text()
-    again = command(*words, "--write", str(path), "--yes")
+    again = command(*words, "--write", str(path))
     assert again.code == 0, again.err
     assert path.read_text() == text
 
 
-def test_an_inventory_is_merged(laboratory: Any, command: Any, tmp_path: Path) -> None:
+def test_an_inventory_stays_and_what_it_lacks_is_printed(
+    laboratory: Any, command: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "inventory.yml"
     before = f"""\
 gpu_nodes:
@@ -83,11 +85,12 @@ gpu_nodes:
 """
     path.write_text(before)
     words = ("scan", *_options(laboratory), *laboratory.addresses.values())
-    done = command(*words, "--write", str(path), "--yes")
+    done = command(*words, "--write", str(path))
     assert done.code == 1
-    assert "old-name: gpu_count is 77 in the inventory" in done.err
-    assert "+    gpu-2:" in done.out
-    assert path.read_text().startswith(before)
+    assert "old-name: gpu_count is 77 in " in done.err
+    assert "lacks gpu-2: add the lines above to it" in done.err
+    assert "    gpu-2:\n" in done.out
+    assert path.read_text() == before
 
 
 @pytest.mark.parametrize("name", ["gpu-1", "gpu-2"])

@@ -62,11 +62,9 @@ def scan(
     accept_new_host_keys: AcceptKeys = False,
     write: Annotated[
         Path | None,
-        typer.Option(help="Write the machines with GPUs into this inventory, or merge them."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="Write the merged inventory here, and leave that of --write as it is."),
+        typer.Option(
+            help="Write the machines with GPUs into this file. If it exists, print what it lacks."
+        ),
     ] = None,
     strict: Annotated[
         bool,
@@ -74,7 +72,6 @@ def scan(
             "--strict", help="End with 3 also if a machine of a network or range refuses the login."
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Merge without a question.")] = False,
     max_addresses: Annotated[int, typer.Option(help="Permit so many addresses.", min=1)] = 4096,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -83,11 +80,11 @@ def scan(
 
     Only the targets are asked, and only on port 22 or the one given. Nothing changes on a machine.
 
-    Exit codes: 0: every machine was observed. 1: two machines have one name, or the inventory says
-    something else about a machine. 2: an argument or a file cannot be used. 3: a machine that is
-    named, or that answers SSH, could not be observed; or none was. A machine with two addresses is
-    no problem. In a network or range, neither is one that refuses the login, unless you add
-    --strict: it can be somebody else's.
+    Exit codes: 0: every machine was observed. 1: two machines have one name, or the inventory lacks
+    a machine or says something else about it. 2: an argument or a file cannot be used. 3: a machine
+    that is named, or that answers SSH, could not be observed; or none was. A machine with two
+    addresses is no problem. In a network or range, neither is one that refuses the login, unless
+    you add --strict: it can be somebody else's.
 
     Example: `metal-gpu scan 10.0.0.0/24 --user admin --write inventory.yml`
     """
@@ -104,19 +101,18 @@ def scan(
         timeout_s=max(timeout, _LOGIN_S),
     )
     chosen = _chosen(targets, max_addresses)
-    scan_inventory.check(write, output, yes=yes)
+    scan_inventory.check(write)
     found = _found(chosen, login, rate, timeout)
-    with pipes.unread(write is not None or output is not None):  # then the inventory counts
+    with pipes.unread(write is not None):  # then the inventory counts
         if not as_json:
             _show(found, quiet=quiet, asked=len(chosen))
-        prepared = scan_inventory.prepared(write, output, found.machines, login)
+        prepared = scan_inventory.prepared(write, found.machines, login)
         collisions = [*found.collisions, *(prepared.collisions if prepared else ())]
         found = found._replace(collisions=collisions)
         if as_json:
             _print_document(chosen, found, prepared)
         if prepared:
-            asks = not yes and output is None
-            scan_inventory.write(prepared, asks=asks, show=not as_json, quiet=quiet)
+            scan_inventory.write(prepared, show=not as_json, quiet=quiet)
     raise typer.Exit(_exit_code(found, chosen, strict=strict))
 
 
@@ -191,8 +187,8 @@ def _print_document(chosen: list[Target], found: Found, prepared: Prepared | Non
 
     inventory = prepared and {
         "path": str(prepared.path),
-        "changed": prepared.is_changed,
-        "diff": prepared.diff,
+        "written": prepared.is_new,
+        "lines": prepared.lines,
     }
     output.print_json({"asked": len(chosen), **found._asdict(), "inventory": inventory})
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,36 +28,23 @@ def _refusals() -> Iterator[None]:
         raise typer.Exit(exit_codes.USAGE) from error
 
 
-def check(write: Path | None, other: Path | None, *, yes: bool) -> None:
-    """Refuse an inventory that cannot be written, before anybody waits for the scan."""
-    if other and not write:
-        other, write = None, other
+def check(path: Path | None) -> None:
+    """Refuse an inventory that cannot be used, before anybody waits for the scan."""
     with _refusals():
-        if write:
-            inventory_file.prepare(write, [])
-        if other and other.exists():
-            raise InventoryRefused(f"{other} exists. Name a new file with --output")
-    if write and not other and write.exists() and not yes and not sys.stdin.isatty():
-        output.error(
-            f"{write} exists, and without a terminal nobody can be asked. Add --yes to merge, or "
-            "--output FILE to leave it as it is"
-        )
-        raise typer.Exit(exit_codes.USAGE)
+        if path:
+            inventory_file.prepare(path, [])
 
 
-def prepared(
-    write: Path | None, other: Path | None, machines: list[Machine], settings: Settings
-) -> Prepared | None:
-    """Return how the inventory would be; None if there is none, or nothing to write into it."""
-    target = other or write
-    if target is None:
+def prepared(path: Path | None, machines: list[Machine], settings: Settings) -> Prepared | None:
+    """Return what the inventory has to get; None if there is none, or no machine for it."""
+    if path is None:
         return None
     entries = [_entry(one, settings) for one in machines if one["gpus"]]
     if not entries:
-        output.message(f"{target}: not changed, because no machine with a GPU was found")
+        output.message(f"{path}: not changed, because no machine with a GPU was found")
         return None
     with _refusals():
-        return inventory_file.prepare(target, entries, source=write if other else None)
+        return inventory_file.prepare(path, entries)
 
 
 def _entry(machine: Machine, settings: Settings) -> Entry:
@@ -76,26 +62,17 @@ def _entry(machine: Machine, settings: Settings) -> Entry:
         len(machine["gpus"]),
         tuple(map(gpu_names.group, models)),
         {key: value for key, value in variables.items() if value is not None},
-        machine["hostname"] or "",
-        tuple(machine["other_addresses"]),
     )
 
 
-def write(change: Prepared, *, asks: bool, show: bool, quiet: bool) -> None:
-    """Show the change of the inventory, ask if somebody must be asked, and write it."""
+def write(change: Prepared, *, show: bool, quiet: bool) -> None:
+    """Write a new inventory, or print what the existing one lacks."""
+    if change.is_new:
+        with _refusals():
+            inventory_file.save(change)
+    elif change.lines and show:
+        output.console().print(change.lines, end="", markup=False, highlight=False, soft_wrap=True)
     for collision in change.collisions:
         output.message(collision, "yellow")
-    if not change.is_changed:
-        if not quiet:
-            output.message(f"{change.path}: nothing to change")
-        return
-    if change.before is not None and show and (asks or not quiet):
-        output.console().print(change.diff, end="")
-    question = f"Write this to {change.path}?"
-    if change.before is not None and asks and not typer.confirm(question, err=True):
-        output.message(f"{change.path}: not changed")
-        return
-    with _refusals():
-        inventory_file.save(change)
-    if not quiet:
-        output.message(f"{change.path}: written")
+    if not quiet and not change.collisions:
+        output.message(f"{change.path}: {'written' if change.is_new else 'nothing to add'}")

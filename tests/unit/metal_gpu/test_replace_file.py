@@ -12,10 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from metal_gpu.inventory_file import Entry, InventoryRefused, prepare
 from metal_gpu.replace_file import replace
-
-GPU_1 = Entry("gpu-1", "192.0.2.11", 4, (), {})
 
 
 @pytest.fixture
@@ -56,14 +53,6 @@ def test_file_with_two_names_is_refused(path: Path) -> None:
     with pytest.raises(OSError, match=r"has 2 names \(hard links\)"):
         replace(path, "new\n")
     assert ((path.parent / "other").read_text(), _names(path)) == ("old\n", ["file", "other"])
-
-
-def test_inventory_that_cannot_be_written_is_refused_before_the_scan(path: Path) -> None:
-    path.write_text("gpu_nodes: {}\n")
-    path.chmod(0o444)
-    with pytest.raises(InventoryRefused, match=f"cannot write {path}: the file is read-only"):
-        prepare(path, [])
-    assert prepare(path.parent / "other", [GPU_1], source=path).is_changed
 
 
 class _Attributes:
