@@ -23,8 +23,8 @@ description:
   - A privileged container sees all devices of its node by design. That is reported, and fails
     nothing. If it sees no GPU, the others prove nothing, and the node fails. V(runtime_class_mount)
     asks as the device plugin itself does, by a C(hostPath), and may see GPUs by design, too.
-  - Always deletes its pods. If it is killed before, the next run in the same namespace, or
-    M(metal.gpu.gpu_smoke_pod), deletes them.
+  - Always deletes its pods and its namespace. If it is killed before, the next run in the same
+    namespace deletes them.
 extends_documentation_fragment:
   - metal.gpu.attributes
   - metal.gpu.attributes.actiongroup_gpu
@@ -118,7 +118,10 @@ options:
         operator: Exists
         effect: NoSchedule
   namespace:
-    description: Namespace of the pods. Admission policies can differ between namespaces.
+    description:
+      - Namespace of the pods. Admission policies can differ between namespaces.
+      - The privileged pod runs in a namespace of its own, which the module creates and deletes:
+        whoever may run programs in pods of O(namespace) would have the node otherwise.
     type: str
     default: default
   priority_class:
@@ -142,6 +145,8 @@ options:
 notes:
   - Needs the permissions to list nodes, to create, list, watch and C(deletecollection) or delete
     pods in O(namespace), and to patch C(pods/ephemeralcontainers) there.
+  - For the privileged pod, needs the permissions to create, list and delete namespaces, and those
+    for pods in all of them. O(image_pull_secrets) are not there.
 seealso:
   - module: metal.gpu.gpu_smoke_pod
 """
@@ -279,6 +284,9 @@ def run(
     swept, left = smoke_cleanup.sweep(
         client, template.namespace, check_mode=check_mode, clock=clock
     )
+    old = leak_run.ended_namespaces(client)
+    left |= leak_run.remove_namespaces(client, [] if check_mode else old)
+    swept += [name for name in old if name not in left]
     results: dict[str, dict[str, Result]] = {name: {} for name in nodes}
     there = leak_run.nodes_of(client, nodes, template.resource, others)
     known = [name for name in nodes if name in there]

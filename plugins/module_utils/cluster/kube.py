@@ -85,7 +85,7 @@ class Client(Reader):
         self,
         resource: str,
         name: str,
-        namespace: str,
+        namespace: str | None,
         *,
         grace_s: int | None = None,
         timer: Timer | None = None,

@@ -22,17 +22,21 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
     ApiExists,
+    ApiForbidden,
+    ApiMissing,
     ApiRefused,
     ApiUnauthorised,
     ApiUnreachable,
+    KubeError,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Result, Try
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import describe
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Template
@@ -52,7 +56,10 @@ _OF_DENIALS = (400, _FORBIDDEN, 422)
 _OTHERWISE = re.compile(r"(?i)\bquota\b|being terminated|service ?account|PriorityClass")
 # Where runc has to freeze a control group of version 1, it gives up after 2 s on a busy node.
 # Source: https://github.com/kubernetes/kubernetes/issues/131087, opencontainers/runc#3803
-_PASSES = re.compile(r"error setting cgroup config .*unable to freeze", re.DOTALL)
+# A new namespace gets its service account a moment later.
+_PASSES = re.compile(
+    r"error setting cgroup config .*unable to freeze|error looking up service account", re.DOTALL
+)
 _POD_NAME = re.compile(r' "metal-gpu-leak-[^"]*"')
 
 
@@ -61,10 +68,71 @@ def prove(
 ) -> tuple[dict[Try, Result], dict[str, str]]:
     """Run a pod for each attempt, all at once, and delete them all, also after an exception.
 
-    An attempt whose container the engine could not start, for a reason that passes, gets a second
-    pod. Returns the results, and why a pod may still exist, by its name. Raises KubeError if the
-    credentials are insufficient.
+    The privileged ones run in a namespace of this run: who may enter the pods of another one must
+    not enter these. An attempt whose container the engine could not start, for a reason that
+    passes, gets a second pod. Returns the results, and why a pod or the namespace may still exist,
+    by its name. Raises KubeError if the credentials are insufficient.
     """
+    inside = [one for one in desired if one.attempt == leak_pods.PRIVILEGED]
+    outside = [one for one in desired if one not in inside]
+    results, left = _prove_in(client, template, outside, timer)
+    if inside:
+        name = leak_pods.pod_name(template.run, inside[0])  # each batch has another
+        timer = Timer(timer.limit_s)
+        try:
+            client.create("namespaces", _namespace(name, template), timer=timer)
+        except ApiExists:
+            pass  # our earlier attempt created it, and its answer was lost
+        except (ApiRefused, ApiUnreachable) as error:
+            return {**results, **dict.fromkeys(inside, _refused(error, "namespaces"))}, left
+        try:
+            own = template._replace(namespace=name)
+            more, kept = _prove_in(client, own, inside, timer)
+        finally:
+            kept_namespace = remove_namespaces(client, [name])
+        return {**results, **more}, {**left, **kept, **kept_namespace}
+    return results, left
+
+
+def _namespace(name: str, template: Template) -> dict[str, Any]:
+    standard = {"pod-security.kubernetes.io/enforce": "privileged"}
+    labels = {proof_pod.MANAGED_BY: proof_pod.MANAGER, proof_pod.RUN: template.run, **standard}
+    mark = {proof_pod.PROCESS: template.process}
+    metadata = {"name": name, "labels": labels, "annotations": mark}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def remove_namespaces(client: Client, names: Iterable[str]) -> dict[str, str]:
+    """Delete namespaces of leak tests; return why one may still exist, by its name."""
+    left = {}
+    for name in names:
+        try:
+            client.delete("namespaces", name, None)
+        except ApiMissing:
+            pass
+        except KubeError as error:
+            left[name] = str(error)
+    return left
+
+
+def ended_namespaces(client: Client) -> list[str]:
+    """Return the namespaces of runs on this machine that were killed; none if nobody may list."""
+
+    def keep(item: dict[str, Any]) -> str | None:
+        process = section(item, "metadata", "annotations").get(proof_pod.PROCESS, "")
+        is_active = section(item, "status").get("phase") != "Terminating"
+        return process if is_active and process_identity.is_gone(process) else None
+
+    query = {"labelSelector": proof_pod.ALL_RUNS}
+    try:
+        return [*client.snapshot("namespaces", keep, query=query)]
+    except ApiForbidden:
+        return []
+
+
+def _prove_in(
+    client: Client, template: Template, desired: Sequence[Try], timer: Timer
+) -> tuple[dict[Try, Result], dict[str, str]]:
     results, left = _prove_once(client, template, desired, timer)
     again = [
         one
@@ -80,6 +148,8 @@ def prove(
 def _prove_once(
     client: Client, template: Template, desired: Sequence[Try], timer: Timer
 ) -> tuple[dict[Try, Result], dict[str, str]]:
+    if not desired:
+        return {}, {}
     names = {leak_pods.pod_name(template.run, one): one for one in desired}
     run = _Run(client, template, timer, names)
     what = "Pods of the leak test"

@@ -269,7 +269,8 @@ class ApiServer:
         if dry_run:
             return item
         created = self.put(resource, item)
-        self.when_created(copy.deepcopy(created))
+        if resource == "pods":
+            self.when_created(copy.deepcopy(created))
         return created
 
     def _admit(self, pod: dict[str, Any]) -> None:
@@ -511,7 +512,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(200, _DISCOVERY[url.path])
             return
         parts = parts[2:] if parts[0] == "api" else parts[3:]
-        namespace = parts[1] if parts[0] == "namespaces" else ""
+        namespace = parts[1] if parts[0] == "namespaces" and len(parts) > 2 else ""
         resource, *rest = parts[2:] if namespace else parts
         deletes = "delete" if rest else "deletecollection"
         verb = {"POST": "create", "PATCH": "patch", "DELETE": deletes}.get(

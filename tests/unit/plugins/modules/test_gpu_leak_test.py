@@ -13,6 +13,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     leak_run,
     leak_verdict,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
 from ansible_collections.metal.gpu.plugins.modules import gpu_leak_test
 from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
 
@@ -80,8 +81,13 @@ def behave(cluster, sees=lambda node, attempt: attempt == "privileged", statuses
     cluster.when_created = created.append
     waiting = []
 
+    done = []
+
     def act():
-        for pod in created:
+        cluster.when_watched["pods"] = act  # the privileged pods come later
+        news = [pod for pod in created if pod not in done]
+        done.extend(news)
+        for pod in news:
             attempt = attempt_of(pod)
             output = FOUND if sees(node_of(pod), attempt) else CLEAN
             if attempt in dict(statuses):
@@ -177,6 +183,47 @@ def test_a_pod_that_the_api_server_rejects_is_as_good_as_one_that_sees_nothing(c
     row = result["nodes"]["gpu-1"]["attempts"]["pod_variable"]
     assert (row["state"], row["message"]) == ("refused", text)
     assert result["nodes"]["gpu-1"]["state"] == "ok"
+
+
+def test_the_privileged_pod_has_a_namespace_of_its_own(cluster, leak):
+    pods = behave(cluster)
+    leak("gpu-1", "gpu-2", batch=1, attempts=["image_variable"])
+    places = {}
+    for pod in pods:
+        places.setdefault(attempt_of(pod), []).append(pod["metadata"]["namespace"])
+    mine = places.pop("privileged")
+    assert {*mine}.isdisjoint({"default"})
+    assert len({*mine}) == 2
+    assert {place for some in places.values() for place in some} == {"default"}
+    assert cluster.names("namespaces") == []
+    made = cluster.made("create", "namespaces")[0].body["metadata"]
+    assert made["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert made["labels"]["app.kubernetes.io/managed-by"] == "metal.gpu"
+
+
+def test_without_the_permission_for_a_namespace_nothing_privileged_runs(cluster, leak):
+    behave(cluster)
+    text = 'namespaces is forbidden: User "eve" cannot create resource "namespaces" in API group ""'
+    cluster.refusals["create", "namespaces"] = Refusal(403, text)
+    result = leak("gpu-1", attempts=["plain"], fails=True)
+    assert states(result) == {"plain": "nothing", "privileged": "unproven"}
+    assert text in result["findings"][0]["message"]
+
+
+def test_a_namespace_that_a_killed_run_left_behind(cluster, leak):
+    process = subprocess.Popen(["sleep", "60"])
+    identity = process_identity.read_identity(process.pid)
+    process.kill()
+    process.wait()
+    for name, mark in (("old", identity), ("of-another-machine", "elsewhere 1 1")):
+        labels = {"app.kubernetes.io/managed-by": "metal.gpu", "metal.gpu/smoke-run": name}
+        marks = {"metal.gpu/smoke-process": mark}
+        cluster.put(
+            "namespaces", {"metadata": {"name": name, "labels": labels, "annotations": marks}}
+        )
+    behave(cluster)
+    assert leak("gpu-1", attempts=["plain"])["swept"] == ["old"]
+    assert cluster.names("namespaces") == ["of-another-machine"]
 
 
 def test_no_pod_of_it_displaces_another(cluster, leak):
@@ -579,7 +626,7 @@ def test_nodes_are_tested_in_batches(cluster, leak):
 
     cluster.when_watched["pods"] = act
     result = leak("gpu-1", "gpu-2", attempts=["plain"], batch=1)
-    assert seen == [{"gpu-1"}, {"gpu-2"}]
+    assert seen == [{"gpu-1"}, {"gpu-1"}, {"gpu-2"}, {"gpu-2"}]  # the privileged pods come later
     assert {row["state"] for row in result["nodes"].values()} == {"ok"}
 
 
