@@ -46,6 +46,33 @@ _CUDA = re.compile(
     r"(?P<number>\d{1,3})\b",
     re.IGNORECASE,
 )
+# The names of errors that programs print without their words, as the driver's and the runtime's
+# interface have them, in small letters without underscores.
+_NAMED = re.compile(r"\b(?:CUDA_ERROR|cudaError)_?(?P<name>\w+)")
+_NAMES = {
+    "insufficientdriver": 35,
+    "deviceunavailable": 46,
+    "devicesunavailable": 46,
+    "nodevice": 100,
+    "invaliddevice": 101,
+    "nobinaryforgpu": 209,
+    "nokernelimagefordevice": 209,
+    "eccuncorrectable": 214,
+    "nvlinkuncorrectable": 220,
+    "unsupportedptxversion": 222,
+    "illegaladdress": 700,
+    "launchtimeout": 702,
+    "launchfailed": 719,
+    "launchfailure": 719,
+    "systemnotready": 802,
+    "systemdrivermismatch": 803,
+    "compatnotsupportedondevice": 804,
+    "outofmemory": 2,
+    "memoryallocation": 2,
+    "notinitialized": 3,
+    "initializationerror": 3,
+    "unknown": 999,
+}
 # Other programs use words and numbers of CUDA errors for errors of their own: NVML, NVIDIA's
 # container tools, nvidia-smi, the device plugin, apt and make.
 _NOT_OF_CUDA = re.compile(
@@ -152,6 +179,9 @@ def _cuda(text: str) -> Iterator[Reading]:
     match = _CUDA.search(text)
     if error is None and match:
         error = cuda_errors.ERRORS.get(int(match["number"]))
+    if error is None and (named := _NAMED.search(text)):
+        name = named["name"].replace("_", "").lower()
+        error = cuda_errors.ERRORS.get(_NAMES.get(name, 0))
     if error is None:
         return
     code = "COMPUTE_IMAGE_UNFIT" if error.fault == cuda_errors.IMAGE else "COMPUTE_FAILED"

@@ -21,7 +21,7 @@ NOTHING_KNOWN = 1  # the exit code if no line is known
 
 _UNKNOWN = (
     "Nothing known matches this text. Report the whole line, the program that printed it and its "
-    "version as an issue of metal.gpu, so that it gets a row in docs/troubleshooting.md. "
+    "version as an issue of metal.gpu, so that it gets a row. "
     "`metal-gpu doctor HOST` and `metal-gpu verify` look at the nodes themselves."
 )
 
@@ -64,9 +64,9 @@ def explain(
 ) -> None:
     """Tell what an error line means: the code of the finding, its cause, and the remedy.
 
-    It knows lines of nvidia-smi, the kernel log (Xid), kubectl, the kubelet, container engines,
-    CUDA programs, apt, dnf, DKMS and Ansible. The most probable cause comes first. The command
-    asks no machine and no cluster.
+    It knows lines of nvidia-smi, the kernel log (Xid, PCIe), MIG, kubectl, the kubelet, container
+    engines, CUDA programs, NCCL, apt, dnf, DKMS and Ansible. The most probable cause comes first,
+    and of a log, what tells a cause. The command asks no machine and no cluster.
 
     Examples:
 
