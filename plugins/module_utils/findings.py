@@ -1038,8 +1038,9 @@ Remedy: read `journalctl -u kubelet` on the node, and fix the cause
 
 DEVICE_PLUGIN_FOREIGN (refusal): the cluster already runs a device plugin for nvidia.com/gpu as
   {found}
-Remedy: set `device_plugin_foreign: adopt` and `device_plugin_adopt: {found|NAME}` to use that one,
-  or remove it (with Helm: `helm uninstall`); two plugins for one resource take GPUs from each other
+Remedy: set `device_plugin_foreign: adopt` and `device_plugin_adopt: {found|NAMESPACE/NAME}` to use
+  that one, or remove it (with Helm: `helm uninstall`); two plugins for one resource take GPUs from
+  each other
 
 DEVICE_PLUGIN_NAME_TAKEN (refusal): the DaemonSet {found} exists, but is neither this collection's
   nor NVIDIA's device plugin
