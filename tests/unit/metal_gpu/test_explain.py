@@ -59,6 +59,7 @@ def test_the_whole_index_is_read():
 
 @pytest.mark.parametrize(("row", "text"), TEXTS)
 def test_a_text_of_the_index_is_found_in_a_line(row, text):
+    """A kind of docs/symptoms.txt that knows the text names the sections of the index, too."""
     line = f"Nov 24 09:00:01 gpu-1 program[123]: E! {text.replace('…', 'what-varies')}; retrying"
     assert {*names_of(row)} <= {*explained(line)}
 
