@@ -9,14 +9,13 @@ Pods that arrive later, as those of DaemonSets do, are judged like the others.
 
 An admin or another run may cordon the same node. We uncordon a node only if it has our annotation
 and `managedFields` names us as the manager of `spec.unschedulable`. The annotation is the memory of
-the cordon: which run, since when, and how many allocatable GPUs the node had.
+the cordon: which run, and how many allocatable GPUs the node had.
 
 Source: https://kubernetes.io/docs/tasks/administer-cluster/safely-drain-node/
 """
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import gpu_claims
@@ -56,11 +55,10 @@ class Mark(NamedTuple):
     """What our annotation says about a cordon."""
 
     run: str
-    since: str = ""
     gpus: int = 0  # allocatable ones at that time
 
     def __str__(self) -> str:
-        return f"{self.run} {self.since} {self.gpus}"
+        return f"{self.run} {self.gpus}"
 
 
 class NodeRow(NamedTuple):
@@ -116,22 +114,19 @@ def parse_row(node: Mapping[str, Any]) -> NodeRow:
 
 def describe_cordon(node: Mapping[str, Any]) -> str:
     """Return who has cordoned a node, and since when; empty if nobody has."""
-    metadata = node["metadata"]
     if not section(node, "spec").get("unschedulable"):
         return ""
-    mark = _parse_mark(metadata)
-    if mark and _is_ours(metadata):
-        return f"by this collection, since {mark.since or 'an earlier run'}"
-    by = [f"by {manager}, since {since}" for manager, since in _cordoners(metadata)]
-    return ", ".join(by) or "by somebody else"
+    by = [
+        f"by {'this collection' if manager == MANAGER else manager}, since {since}"
+        for manager, since in _cordoners(node["metadata"])
+    ]
+    return ", ".join(by) or "by somebody"
 
 
 def _parse_mark(metadata: Mapping[str, Any]) -> Mark | None:
     text = section(metadata, "annotations").get(CORDONED)
-    words = (text or "").split()
-    if len(words) != len(Mark._fields) or not words[-1].isdigit():
-        return None if text is None else Mark(text)
-    return Mark(words[0], words[1], int(words[2]))
+    run, _space, gpus = (text or "").partition(" ")
+    return None if text is None else Mark(run, int(gpus) if gpus.isdigit() else 0)
 
 
 def _is_ours(metadata: Mapping[str, Any]) -> bool:
@@ -219,8 +214,7 @@ class Drain:
         def change(row: NodeRow) -> dict[str, Any] | None:
             if row.unschedulable:
                 return None
-            since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            note = {"annotations": {CORDONED: str(Mark(self._run, since, row.gpus))}}
+            note = {"annotations": {CORDONED: str(Mark(self._run, row.gpus))}}
             return {"metadata": note, "spec": {"unschedulable": True}}
 
         for name in list(self.nodes):

@@ -338,7 +338,7 @@ def test_no_driver_goes_while_its_gpus_are_in_use(tmp_path, slug):
 
 def test_a_teardown_that_fails_after_its_drain_leaves_no_cordon(tmp_path, server):
     """The device plugin stays, so the pods may come back."""
-    mark = {"annotations": {CORDONED: "a 2026-11-28T06:00:00Z 4"}}
+    mark = {"annotations": {CORDONED: "a 4"}}
     for spec, metadata in (({"unschedulable": True}, mark), ({"unschedulable": True}, {})):
         ours = bool(metadata)
         server.put("nodes", {"metadata": {"name": "gpu-1", **metadata}, "spec": spec, "status": {}})
