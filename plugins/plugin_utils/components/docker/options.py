@@ -33,11 +33,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Edit,
     NoData,
     Plan,
     Step,
     actor,
     edited,
+    refuse_conflict,
     refuse_uneditable,
 )
 
@@ -102,6 +104,9 @@ def refuse_options(plan: Plan[NoData], node: Node, desired: Desired) -> None:
         plan.refuse("DOCKER_OPTION_TAKEN", path=config["path"], keys=", ".join(taken))
     if wanted and any(key not in _same(node, wanted) for key in wanted):
         refuse_uneditable(plan, config["path"], config["obstacle"])
+        if not plan.refusals:
+            edit: Edit = {"path": config["path"], "merge": _table(wanted)}
+            refuse_conflict(plan, config["outline"], edit)
 
 
 def plan_options(

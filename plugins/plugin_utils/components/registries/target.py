@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from posixpath import dirname, join
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
@@ -22,7 +23,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.sh
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wanted import (
     Registry,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit, NoData, Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Edit,
+    NoData,
+    Plan,
+    refuse_conflict,
+    refuse_uneditable,
+)
 
 DROP_IN = "98-metal-gpu-registries.toml"
 _IMAGES = "io.containerd.cri.v1.images"
@@ -122,7 +129,7 @@ def config_path(node: Node, version: str) -> Edit | None:
     is_own = not config["exists"] or path != config["path"]
     if is_own and config_version is not None:
         merge = {"version": config_version, **merge}
-    return {"path": path, "merge": merge}
+    return {"path": path, "merge": containerd.as_written(merge, config["outline"], version)}
 
 
 def why_unread(node: Node) -> str:
@@ -153,8 +160,9 @@ def refuse_conflicts(plan: Plan[Data], node: Node, edit: Edit | None) -> None:
             path=path,
             found=engine["version"],
         )
-    if edit["path"] == path and engine["config"]["obstacle"]:
-        plan.refuse("CONFIG_NOT_EDITABLE", path=path, error=engine["config"]["obstacle"])
+    if edit["path"] == path:
+        refuse_uneditable(plan, path, engine["config"]["obstacle"])
+        refuse_conflict(plan, engine["config"]["outline"], edit)
 
 
 def _refuse_other_folders(plan: Plan[NoData], node: Node, path: str) -> None:

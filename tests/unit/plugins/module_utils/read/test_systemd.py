@@ -113,6 +113,37 @@ def test_a_file_overrides_environment_and_the_overridden_word_is_ineffective():
     )
 
 
+@pytest.mark.parametrize(
+    ("unit", "environment", "flags"),
+    [
+        pytest.param(
+            '/opt/kubernetes/bin/kubelet "$DAEMON_ARGS"',
+            'DAEMON_ARGS="--cgroup-driver=systemd --v=2"\nHOME="/root"\n',
+            ["--cgroup-driver=systemd", "--v=2"],
+            id="kops: a variable in quotes",
+        ),
+        pytest.param(
+            "/usr/local/bin/wrapper \\\n /usr/bin/kubelet \\\n  --config=/etc/k.conf --v=${L}",
+            "L=2\n",
+            ["--config=/etc/k.conf", "--v=2"],
+            id="OpenShift: a wrapper",
+        ),
+        pytest.param(
+            '/opt/bin/kubelet \\\n        --node-labels="${LABELS}" \\\n        $FLAGS',
+            "FLAGS=--cgroup-driver=systemd --cloud-config= \nLABELS=a=b,c=d\n",
+            ["--node-labels=a=b,c=d", "--cgroup-driver=systemd", "--cloud-config="],
+            id="AKS: two variables",
+        ),
+    ],
+)
+def test_kubelets_of_public_clusters(unit, environment, flags):
+    text = f"[Service]\nEnvironmentFile=/etc/k\nExecStart={unit}\n"
+    texts = {"/etc/systemd/system/kubelet.service": text, "/etc/k": environment}
+    service = systemd.parse_service(texts, "kubelet.service", program="kubelet")
+    words = [part for word in service.words if word.effective for part in word.text.split()]
+    assert [word for word in words if word.startswith("--")] == flags
+
+
 def test_unused_words_are_ineffective():
     texts = {
         UNIT: "[Service]\nEnvironment=B=--b\nExecStart=/bin/a --c=${C}\n",

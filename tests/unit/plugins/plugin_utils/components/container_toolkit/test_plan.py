@@ -292,6 +292,19 @@ def test_docker_that_is_still_to_come() -> None:
         assert planned["data"]["config"] is None
 
 
+def test_runtime_that_is_a_flag_and_a_key_gets_only_the_default() -> None:
+    binary = "nvidia-container-runtime"
+    found = {"nvidia": {"type": None, "binary": binary}}
+    node = docker(
+        flags=[flag("--add-runtime", f"nvidia=/usr/bin/{binary}")],
+        runtimes=found,
+        config={"runtimes": found},
+    )
+    made = plan(PLANNER, merge(DOCKER, node), default=None)
+    assert codes(made) == []
+    assert made["data"]["config"]["merge"] == {"default-runtime": "nvidia"}
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,10 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     record,
     repository,
 )
+from ansible_collections.metal.gpu.tests.unit.support import carry_out
+from ansible_collections.metal.gpu.tests.unit.support.config_files import FOLDER
+from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
+from ansible_collections.metal.gpu.tests.unit.support.recordings import plant, recording
 
 ENGINE, RUNTIME = "crio", "nvidia_container_runtime"
 ACTOR = "metal.gpu.nvidia_container_runtime.crio"
@@ -348,6 +353,30 @@ def test_crio_that_does_not_start_again_is_named_before_the_next_boot() -> None:
 
 def test_second_run_changes_nothing() -> None:
     assert names(plan(RUNTIME, DONE)) == []
+
+
+@pytest.mark.parametrize("name", sorted(one.name for one in (FOLDER / "crio").iterdir()))
+@pytest.mark.parametrize("default", [True, False])
+def test_edit_empties_its_plan(observe: Any, tmp_path: Path, name: str, default: bool) -> None:
+    """Beside the file of the package. What is not about the runtime has its own tests."""
+    files = {
+        "/etc/crio/crio.conf.d/10-crio.conf": recording("crio/10-crio.conf"),
+        f"/etc/crio/crio.conf.d/20-{name}": (FOLDER / "crio" / name).read_text(),
+    }
+    plant(tmp_path, files)
+    answers = {"crio --version": (0, "crio version 1.36.3\n", ""), "crio status": (1, "", "down")}
+    for run in range(2):
+        seen = observe(Programs(answers))
+        node = {**FRESH, "engines": {**FRESH["engines"], "crio": seen["engines"]["crio"]}}
+        made = plan(RUNTIME, {**node, "ours": seen["ours"]}, default=default)
+        refusals = {"02-nvidia.conf": "CRIO_MONITOR_MISSING", "03-by-hand.conf": "OPERATOR_TOOLKIT"}
+        if name in refusals:
+            assert codes(made) == [refusals[name]]
+            return
+        assert codes(made) == []
+        assert run == 0 or "register_crio" not in [one["slug"] for one in made["steps"]]
+        arguments = {**made["data"]["crio_config"], "append": [], "mode": "0644"}
+        carry_out.merge(tmp_path, {**arguments, "language": "toml"}, actor=ACTOR)
 
 
 def test_runc_as_the_default_comes_first() -> None:

@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Edits
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import outline
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.docker.test_plan import (  # noqa: E501
     DISTRIBUTION,
@@ -41,7 +42,8 @@ OK = {"restart_ok": True}
 
 def having(text: dict[str, Any], **engine: Any) -> dict[str, Any]:
     """Return the changes of a node whose daemon.json has this content."""
-    return docker(config={"settings": [*text], "fingerprints": values_of(text)}, **engine)
+    config = {"settings": [*text], "fingerprints": values_of(text), "outline": outline(text)}
+    return docker(config=config, **engine)
 
 
 def ours(*changes: tuple[list[str], Any, Any]) -> dict[str, Any]:
@@ -237,6 +239,12 @@ def test_what_the_admin_has_changed_since_stays(text: Any, merge: Any, remove: A
     of_admin = NO_RECORD
     are_old = "DOCKER_OPTIONS_OLD" in codes(planned(having(text), OF_US, of_admin, state="absent"))
     assert (waits, are_old) == (bool(merge or remove), bool(merge or remove))
+
+
+def test_option_in_another_case_is_refused_before_anything_changes() -> None:
+    """Docker takes both, and the editor refuses to guess which one counts."""
+    made = planned(having({"log-opts": {"Max-Size": "5m"}}), daemon_options=LOGS)
+    assert codes(made, "refusals") == ["CONFIG_NOT_EDITABLE"]
 
 
 def test_value_of_the_role_that_the_admin_has_extended() -> None:

@@ -66,6 +66,16 @@ def replace(text: str, *edits: tuple[str, str]) -> str:
             id="continued line",
         ),
         pytest.param(
+            "kubelet \\\n    --v=2   \\\n    --feature-gates=DevicePlugins=true\nRestart=x\n",
+            "kubelet \\\n    --v=2   \\\n\nRestart=x\n",
+            id="last of the continued lines",
+        ),
+        pytest.param(
+            "--feature-gates=DevicePlugins=true,A=true,B=true \\\n--hostname-override=n1\n",
+            "--feature-gates=A=true,B=true \\\n--hostname-override=n1\n",
+            id="first gate of a continued line",
+        ),
+        pytest.param(
             "ARGS=--feature-gates DevicePlugins=true --v=2\n", "ARGS= --v=2\n", id="two words"
         ),
         pytest.param(

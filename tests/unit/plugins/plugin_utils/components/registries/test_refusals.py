@@ -336,6 +336,14 @@ def test_engine_that_the_admin_has_stopped_stays_so(
     assert not {"reload", "restart", "restart_crio"} & {one["slug"] for one in planned["steps"]}
 
 
+def test_file_of_containerd_that_the_editor_refuses(machine: Callable[[str], Machine]) -> None:
+    node = machine("containerd-1.7")
+    assert codes(node.plan([OF_NVCR])) == []
+    outline = {"engines": {"containerd": {"config": {"outline": {"plugins": []}}}}}
+    node._node = merge(node._node, outline)
+    assert codes(node.plan([OF_NVCR])) == ["CONFIG_NOT_EDITABLE"]
+
+
 def test_mirrors_that_are_also_a_flag_of_docker(machine: Callable[[str], Machine]) -> None:
     node = machine("docker")
     flag = {"name": "--registry-mirror", "value": "x", "file": "/f", "variable": None}
