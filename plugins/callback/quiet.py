@@ -80,7 +80,9 @@ class CallbackModule(CallbackBase):
     v2_playbook_on_handler_task_start = v2_playbook_on_task_start
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
-        self._waiting[host.get_name()] = None
+        # A task that runs once for all hosts says nothing about the host that it runs for.
+        is_for_all = task.run_once or task.delegate_to == "localhost"
+        self._waiting["" if is_for_all else host.get_name()] = None
 
     def v2_runner_on_ok(self, result: Any) -> None:
         if self._end(result):
@@ -129,6 +131,7 @@ class CallbackModule(CallbackBase):
         """Return whether the result is to be shown. A loop is one line, with all its items."""
         host = result._host.get_name()
         self._waiting.pop(host, None)
+        self._waiting.pop("", None)
         items = self._items.pop(host, None)
         if items is not None:
             self._changed(result, list(filter(None, items)))
@@ -183,7 +186,8 @@ class CallbackModule(CallbackBase):
             seconds = time.monotonic() - self._started
             hosts = list(self._waiting)
             if hosts and seconds >= self._every_s:
-                self._say(f"waiting: {self._task}, {seconds:.0f} s, on {some(hosts)}")
+                where = "" if "" in hosts else f", on {some(hosts)}"
+                self._say(f"waiting: {self._task}, {seconds:.0f} s{where}")
 
 
 def _text(message: Any) -> str:

@@ -181,6 +181,10 @@ CLUSTER_UNUSABLE (refusal): the API server gave no usable answer: {error}
 Remedy: run `kubectl get nodes` with the same kubeconfig and context; correct metal_gpu_kubeconfig
   and metal_gpu_context
 
+CLUSTER_BUSY (refusal): the API server is too busy to answer: {error}
+Remedy: run again later; until then, look for clients that ask too much, with `kubectl get --raw
+  /metrics | grep apiserver_flowcontrol_rejected_requests_total`
+
 CLUSTER_FORBIDDEN (refusal): the API server does not let {user} {verb} {resource} {scope}
 Remedy: grant this permission to the user; docs/permissions.yml lists every permission that this
   collection needs
@@ -858,9 +862,9 @@ REGISTRY_LOGIN_REFUSED (failure): {what} refuses the login: {error}
 Remedy: correct username and password, or client_certificate and client_key, in registries_hosts, or
   the pull secret of the pod
 
-REGISTRY_LOGIN_MISSING (failure): {what} needs a login, and there is none: {error}
-Remedy: set username and password in registries_hosts, or give the pod a pull secret; registries
-  also say this of an image that they do not have, so check its name
+REGISTRY_LOGIN_MISSING (failure): {what} needs a login, and has got none, or a wrong one: {error}
+Remedy: set or correct username and password in registries_hosts, or give the pod a pull secret;
+  registries also say this of an image that they do not have, so check its name
 
 REGISTRY_TOKEN_ONLY (failure): {what} accepts the login only at its service of tokens; containerd
   before 2.1 sends the login of a mirror in a header, and asks for no token
@@ -1377,6 +1381,12 @@ DEVICE_PLUGIN_UNREGISTERED (failure): {counted}; the kubelet does not accept the
 Remedy: remove any second device plugin from the node, then run `systemctl restart kubelet` on it;
   the plugin registers again by itself
 
+DEVICE_PLUGIN_HANGS (failure): the kubelet of {node} has not begun with {what} for {seconds} s,
+  although it reports: mostly, the device plugin does not answer
+Remedy: delete the pod of the device plugin on this node, which `kubectl get pods --all-namespaces
+  --field-selector spec.nodeName={node}` lists; if that does not help, run `systemctl restart
+  kubelet` on the node
+
 GPU_UNHEALTHY (failure): {counted}; the device plugin {pod} logged: {error}
 Remedy: look for Xid messages with `dmesg | grep -i xid` on the node, and reset or replace the GPU;
   only after that, run `kubectl --namespace {namespace} delete pod {name}`: while a GPU is lost, a
@@ -1438,7 +1448,7 @@ Remedy: change it (`kubectl --namespace {namespace} describe resourcequota,limit
   set {place|the variable of the namespace} to another namespace; if it demands cpu or memory,
   {amounts|set verify_smoke_resources}
 
-NAMESPACE_MISSING (failure): the namespace {namespace} for {what} does not exist
+NAMESPACE_MISSING (failure): the namespace {namespace} for {what} {state}
 Remedy: create it with `kubectl create namespace {namespace}`, or set {place|the variable of the
   namespace} to another namespace
 

@@ -74,7 +74,10 @@ _ENGINE_WORDS = (
 _QUOTA = re.compile(r"(?:exceeded|failed) quota: (?P<name>[^,:]+)")
 _LIMIT_RANGE = re.compile(r"usage per (?:Container|Pod) is|max limit to request ratio per ")
 _RUNTIME_CLASS = re.compile(r'RuntimeClass "(?P<name>[^"]+)" not found')
-_NAMESPACE = re.compile(r'namespaces "(?P<name>[^"]+)" not found')
+_NAMESPACE = re.compile(
+    r'namespaces "(?P<name>[^"]+)" not found'
+    r"|in namespace (?P<ending>\S+) because it is being terminated"
+)
 _PREEMPTS = re.compile(r"no PriorityClass with name \S+ was found|has the preemptionPolicy")
 _REJECTED_BY = (
     (re.compile(r"ValidatingAdmissionPolicy '(?P<name>[^']+)'"), "the ValidatingAdmissionPolicy"),
@@ -161,7 +164,10 @@ def of_refusal(text: str, subject: Subject) -> Cause | None:
         return Cause("RUNTIME_CLASS_MISSING", {**evidence, "name": match["name"]})
     match = _NAMESPACE.search(text)
     if match:
-        return Cause("NAMESPACE_MISSING", {**evidence, "namespace": match["name"]})
+        name, state = match["name"] or match["ending"], "does not exist"
+        if match["ending"]:
+            state = "is being deleted"
+        return Cause("NAMESPACE_MISSING", {**evidence, "namespace": name, "state": state})
     match = _QUOTA.search(text)
     if match:
         return Cause("POD_OVER_QUOTA", {**evidence, "by": f"the ResourceQuota {match['name']}"})

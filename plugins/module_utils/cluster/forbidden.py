@@ -34,6 +34,8 @@ _PLUGIN = re.compile(
     r"(?: \(installHint: (?P<hint>.*)\))?\Z",
     re.DOTALL,
 )
+# Words of kube_errors. A server that is only starting says 503, too.
+_BUSY = re.compile(r"rejected the request to [^(]*\(429\): .*", re.DOTALL)
 _CONFLICT = re.compile(
     r'conflict with "(?P<manager>[^"]+)" using [^"]*","field":"(?P<field>[^"]+)"'
 )
@@ -91,6 +93,11 @@ def _forbidden(text: str) -> tuple[str, dict[str, Any]] | None:
     return "CLUSTER_FORBIDDEN", named
 
 
+def _busy(text: str) -> tuple[str, dict[str, Any]] | None:
+    match = _BUSY.search(text)
+    return ("CLUSTER_BUSY", {"error": quote(match[0])}) if match else None
+
+
 def _conflict(text: str) -> tuple[str, dict[str, Any]] | None:
     pairs = _CONFLICT.findall(text)
     if not pairs:
@@ -108,6 +115,7 @@ _RECOGNISED: tuple[Callable[[str], tuple[str, dict[str, Any]] | None], ...] = (
     _plugin,
     _unauthenticated,
     _forbidden,
+    _busy,
     _conflict,
     _immutable,
 )

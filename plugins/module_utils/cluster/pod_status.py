@@ -41,7 +41,7 @@ _RETRIED = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"}
 # Words of registries and of container engines for what no other attempt mends.
 _NEVER = re.compile(
     r"(?i)not found|(?:manifest|name) unknown|invalid reference|unauthori[sz]ed|forbidden|denied"
-    r"|authentication required|authorization failed|no basic auth"
+    r"|authentication required|authorization failed|no basic auth|x509: "
 )
 _BUSY = re.compile(r"(?i)\bQPS\b|\b429\b|too ?many ?requests")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -40,6 +40,8 @@ _ROOM = re.compile(r"Insufficient [\w./-]*\w|Too many pods")
 # Reasons for which the kubelet rejects a pod that the scheduler placed: kubernetes v1.37.1,
 # pkg/kubelet/lifecycle/predicate.go. The second is followed by the name of a resource.
 _NOT_ADMITTED = ("UnexpectedAdmissionError", "OutOf")
+# A kubelet that works begins within a second. One that is dead is known as such after 40 s.
+UNTOUCHED_S = 60
 # The kubelet asks a plugin that has exited. It keeps that connection and the capacity, and refuses
 # the plugin that runs. kubernetes v1.37.1 in the laboratory, 2026-11-23.
 _DEAD_PLUGIN = re.compile(r"dial unix \S*/device-plugins/\S+: connect")
@@ -180,9 +182,31 @@ def _of_start(facts: Facts, subject: Subject) -> Cause | None:
     if facts.silence:
         evidence = {"node": name, "what": subject.what, "error": facts.silence}
         return Cause("KUBELET_SILENT", evidence)
+    if is_untouched(facts.verdict.status):
+        evidence = {"node": name, "what": subject.what, "seconds": str(UNTOUCHED_S)}
+        return Cause("DEVICE_PLUGIN_HANGS", evidence)
+    pulls = [event.get("reason") for event in facts.events if "mage" in str(event.get("message"))]
+    if facts.verdict.phase == "Pending" and pulls[-1:] == ["Pulling"]:
+        image = facts.template.image_of(name)
+        error = f"the registry of {image} has not given it within {facts.template.limit_s} s"
+        setting = image_setting(facts.template.level, facts.verdict.container)
+        return Cause("SMOKE_IMAGE_UNAVAILABLE", {"error": error, "setting": setting})
     if facts.verdict.phase == "Pending" and not facts.verdict.status.get("conditions"):
         return Cause("POD_NOT_SCHEDULED", {"what": subject.what})
     return None
+
+
+def is_untouched(status: Mapping[str, Any]) -> bool:
+    """Tell whether a pod is bound to a node, and its kubelet has not begun with it.
+
+    The kubelet asks the device plugin before it writes anything, without a time limit: kubernetes
+    v1.37.1, pkg/kubelet/cm/devicemanager/manager.go.
+    """
+    bound = any(
+        one["type"] == "PodScheduled" and one["status"] == "True"
+        for one in status.get("conditions", ())
+    )
+    return bound and not status.get("startTime") and not status.get("containerStatuses")
 
 
 class Heartbeats:

@@ -95,6 +95,7 @@ class _Run:
         self.outcomes: list[Outcome] = []
         self.pods: dict[str, Request] = {}  # those without a final verdict, by name
         self.verdicts: dict[str, Verdict] = {}  # of the pods that exist, by name
+        self.untouched: dict[str, float] = {}  # since when no kubelet has begun with it
         self.unexplained: dict[str, float] = {}  # since when nothing explains a lack of GPUs
 
     def prove(self, desired: Sequence[Request]) -> list[Outcome]:
@@ -240,6 +241,10 @@ class _Run:
                 yield name, look.silence[request.node]
             elif node is not None and not node.ready:
                 yield name, node.readiness
+            elif smoke_causes.is_untouched(self.verdicts[name].status):
+                since_s = self.untouched.setdefault(name, self.timer.elapsed_s())
+                if self.timer.elapsed_s() - since_s >= smoke_causes.UNTOUCHED_S:
+                    yield name, "the kubelet has not begun with the pod"
 
     def _explain(self) -> list[Outcome]:
         """Add causes and newest events to the outcomes of pods whose programs did not run.

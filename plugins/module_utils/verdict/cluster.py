@@ -52,7 +52,10 @@ def judge_answers(
     `evident` are the findings about the node itself.
     """
     name = node["kubelet"]["node_name"]
-    expected = len(node["pci"]) if declared is None else declared
+    # GPUs that only the inventory lacks are a finding of their own.
+    expected = len(node["pci"])
+    if declared is not None and declared > expected:
+        expected = declared
     of_cluster: list[dict[str, str]] = []
     if cluster is not None:
         other = another(host, name, cluster, machine_ids(node))

@@ -26,7 +26,7 @@ _EXPLAIN = {
     "fabric": ("FABRIC_", "SUBNET_MANAGER_"),
     "cdi": ("DRIFTED", "CDI_"),
     "plugin": ("CAPACITY_", "ALLOCATABLE_", "DEVICE_PLUGIN_", "GPU_UNHEALTHY", "GPU_RESOURCES_"),
-    "computed": ("COMPUTE_", "SMOKE_", "POD_", "CDI_UNRESOLVABLE"),
+    "computed": ("CUDA_UNAVAILABLE", "COMPUTE_", "SMOKE_", "POD_", "CDI_UNRESOLVABLE"),
 }
 # Findings that also list GPUs that are well.
 _OF_ALL = ("GPU_COUNT_DIFFERS",)

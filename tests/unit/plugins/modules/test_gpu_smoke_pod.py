@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     kube_collections,
     kube_settings,
     kube_transport,
+    smoke_causes,
     smoke_evidence,
     smoke_pod,
     smoke_run,
@@ -385,6 +386,17 @@ def test_a_kubelet_that_dies_while_it_pulls_is_named_instead_of_the_image(cluste
     cluster.when_watched["pods"] = die
     found = smoke(["gpu-1"], 2, wait_timeout=30)["nodes"]["gpu-1"]
     assert (found["state"], found["cause"]["code"]) == ("failed", "NODE_NOT_READY")
+    assert found["seconds"] < 20
+
+
+def test_a_plugin_that_does_not_answer_is_not_waited_for(cluster, smoke, monkeypatch):
+    monkeypatch.setattr(smoke_run, "_ROUND_S", 0)
+    monkeypatch.setattr(smoke_causes, "UNTOUCHED_S", 0)
+    cluster.longest_watch_s = 0
+    bound = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
+    cluster.when_created = lambda pod: cluster.put("pods", {**pod, "status": bound})
+    found = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
+    assert (found["state"], found["cause"]["code"]) == ("failed", "DEVICE_PLUGIN_HANGS")
     assert found["seconds"] < 20
 
 

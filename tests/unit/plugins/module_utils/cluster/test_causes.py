@@ -50,6 +50,7 @@ def said(cause: causes.Cause) -> tuple[str, str]:
             "create priorityclass",
         ),
         ("namespace", "NAMESPACE_MISSING", "the namespace none for", "create namespace none"),
+        ("namespace_ends", "NAMESPACE_MISSING", "is being deleted", "another namespace"),
         ("pod_security", "POD_REJECTED", "Security Standard restricted:latest rejects", "exempt"),
         ("policy", "POD_REJECTED", "the ValidatingAdmissionPolicy images.example.com", "exempt"),
         ("webhook_denies", "POD_REJECTED", "webhook validate.kyverno.example rejects", "exempt"),

@@ -94,6 +94,11 @@ IMMUTABLE = (
             ".spec.template.spec.nodeSelector, .spec.template.spec.tolerations", id="conflict",
         ),
         pytest.param(
+            "The API server https://x:6443 rejected the request to list nodes (429): Too many "
+            "requests, please try again later. (tried 19 times in 120 s)",
+            "CLUSTER_BUSY", "(tried 19 times in 120 s)", id="busy",
+        ),
+        pytest.param(
             IMMUTABLE, "CLUSTER_IMMUTABLE",
             'created: RuntimeClass.node.k8s.io "nvidia" is invalid: handler: Invalid value: null: '
             "field is immutable", id="immutable",

@@ -139,6 +139,12 @@ def test_describe(scene, text):
         ),
         pytest.param("ErrImagePull", "manifest unknown", True, id="no manifest"),
         pytest.param(
+            "ErrImagePull",
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+            True,
+            id="another CA",
+        ),
+        pytest.param(
             "ImagePullBackOff",
             'Back-off pulling image "a": ErrImagePull: pull access denied, repository does not '
             "exist or may require authorization: server message: insufficient_scope",

@@ -65,9 +65,28 @@ SANDBOX = {
 DNS = {"type": "Warning", "reason": "DNSConfigForming", "message": "Nameserver limits exceeded"}
 
 
+BOUND = Verdict(
+    "failed",
+    "Pending",
+    "the pod did not finish within 300 s: Pending",
+    status={"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]},
+)
+PULLING = {"type": "Normal", "reason": "Pulling", "message": 'Pulling image "image"'}
+PULLED = {"type": "Normal", "reason": "Pulled", "message": 'Successfully pulled image "image"'}
+
+
 @pytest.mark.parametrize(
     ("found", "code", "words", "remedy"),
     [
+        pytest.param(
+            facts(BOUND), "DEVICE_PLUGIN_HANGS", "has not begun with the smoke pod for 60 s",
+            "delete the pod of the device plugin", id="the plugin answers no request",
+        ),
+        pytest.param(
+            facts(judged("creating"), READY, "", PULLING), "SMOKE_IMAGE_UNAVAILABLE",
+            "the registry of image has not given it within 300 s", "verify_smoke_image",
+            id="the registry hangs",
+        ),
         pytest.param(
             facts(refused("quota")), "POD_OVER_QUOTA", "gpus in the namespace tests rejects",
             "verify_smoke_namespace", id="quota",

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import NAMES
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import NAMES, Layer
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.losses import explain_losses
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
 from ansible_collections.metal.gpu.tests.unit.support.healthy import (
     Node,
@@ -184,6 +185,13 @@ def test_a_driver_that_is_down_is_one_line() -> None:
     (line,) = verdict["lost"]
     assert line.startswith("all 8 GPUs: on the PCI bus, but not in the kernel module: see ")
     assert "NVML_UNAVAILABLE" in line
+
+
+def test_a_program_that_cannot_start_on_the_node_explains_that_none_did_in_a_pod() -> None:
+    gpu: Any = {"address": "a", "uuid": "u", "lost_at": "computed", "computed": False, "busy": None}
+    found = [{"code": "CUDA_UNAVAILABLE", "severity": "failure", "message": "no /dev/nvidia-uvm"}]
+    (line,) = explain_losses([gpu], {name: Layer() for name in NAMES}, found)
+    assert line.endswith(": see CUDA_UNAVAILABLE")
 
 
 def test_a_node_that_the_run_left_out_has_its_reason() -> None:

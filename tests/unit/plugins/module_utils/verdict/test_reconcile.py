@@ -240,6 +240,11 @@ def test_the_node_of_the_cluster_is_another_machine() -> None:
     assert "this host has boot id b1, machine id m1" in found["message"]
 
 
+def test_gpus_that_only_the_inventory_lacks_are_told_once() -> None:
+    verdict = reconcile("gpu-1", node(), 3, cluster(), smoke(UUIDS))
+    assert [one["code"] for one in verdict["findings"]] == ["GPU_COUNT_DIFFERS"]
+
+
 def test_busy_without_anybody_who_has_the_gpus_is_no_excuse() -> None:
     busy = smoke([], gpus=4, state="busy", message="Insufficient nvidia.com/gpu")
     verdict = reconcile("gpu-1", node(), 4, cluster(), busy)
