@@ -17,7 +17,7 @@ from installed import INSTALLED, PROJECT
 class Explained(NamedTuple):
     """The first candidate."""
 
-    code: str
+    code: str | None
     remedy: str
 
 

@@ -73,9 +73,7 @@ def test_docker_run_with_gpus_waits_for_a_restart(laboratory, kept):
     """As the notice has said: Docker looks for the toolkit only when it starts."""
     said = laboratory.host(kept).run(WITH_GPUS).stderr
     assert NO_DRIVER in said
-    found = explained.first(said)
-    assert found.code == "DOCKER_RESTART_DUE"
-    assert "systemctl restart docker" in found.remedy
+    assert "systemctl restart docker" in explained.first(said).remedy
 
 
 RESTART = '{"docker_ce_restart_ok": true, "docker_ce_daemon_options": {"labels": ["rack=8"]}}'
