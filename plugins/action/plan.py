@@ -28,6 +28,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import (
     OBSERVED,
     SHARED,
+    needs_users,
     plan_roles,
     variables_of,
 )
@@ -76,10 +77,14 @@ class ActionModule(ActionBase):
         plans: dict[str, PlanResult] = {}
         engine = None if node is None else engines.choose(node, shared["metal_gpu_engine"])
         if node is not None and not unrendered:
-            earlier = before.get("plans", {})
-            plans, refusals = plan_roles(
-                host, node, options["roles"], self._values, shared, earlier
-            )
+            roles, earlier = options["roles"], before.get("plans", {})
+            plans, refusals = plan_roles(host, node, roles, self._values, shared, earlier)
+            if needs_users(node, plans):
+                users = {**OBSERVED, "device_users": True}
+                again, refusals = self._observe(host, before, task_vars, is_fresh=False, asks=users)
+                if again is not None:
+                    node = again
+                    plans, refusals = plan_roles(host, node, roles, self._values, shared, earlier)
         refusals += [one for plan in plans.values() for one in plan["refusals"]]
         remaining = [one for plan in plans.values() for one in plan["steps"]]
         lines = explain([*refusals, *(remaining if options["prove"] else ())])
@@ -101,7 +106,13 @@ class ActionModule(ActionBase):
         }
 
     def _observe(
-        self, host: str, before: Mapping[str, Any], task_vars: dict[str, Any], *, is_fresh: bool
+        self,
+        host: str,
+        before: Mapping[str, Any],
+        task_vars: dict[str, Any],
+        *,
+        is_fresh: bool,
+        asks: Mapping[str, object] = OBSERVED,
     ) -> tuple[Node | None, list[dict[str, str]]]:
         """Return the observation, or the finding about its failure.
 
@@ -112,7 +123,7 @@ class ActionModule(ActionBase):
             return cast(Node, plain(before["node"])), []
         try:
             # The raw data contains passwords of registries and proxies.
-            result = execute_quietly(self, "metal.gpu.node_info", dict(OBSERVED), task_vars)
+            result = execute_quietly(self, "metal.gpu.node_info", dict(asks), task_vars)
         except AnsibleConnectionFailure as error:
             result = {"unreachable": True, "msg": str(error)}
         except AnsibleError as error:  # such as "Missing sudo password"

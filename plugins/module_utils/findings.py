@@ -747,6 +747,11 @@ GPUS_LOST_BY_RELOAD (notice): these steps let systemd reload its units: {steps};
 Remedy: before the run, run `nvidia-ctk system create-dev-char-symlinks --create-all` on the node;
   or recreate these containers after it
 
+RELOAD_TAKES_GPUS (refusal): these steps let systemd reload its units: {steps}; containers that got
+  their GPUs by the hook of the NVIDIA runtime may lose them: {containers}; {evidence}
+Remedy: run again when these containers have ended; or set `nvidia_container_runtime_restart_ok:
+  true`: the role then creates the links first, and goes on
+
 DOCKER_RESTART_DUE (notice): Docker {found} may not support {unknown} until its next start
 Remedy: nothing to do for pods; for other containers, run `systemctl restart docker` when they may
   stop, or set `nvidia_container_runtime_restart_ok: true`
@@ -765,19 +770,19 @@ TOOLKIT_CONFIG_KEPT (notice): {path} stays: it was there before this collection 
   container toolkit, or it was changed since
 Remedy: nothing to do; if you do not need the file, delete it
 
-TOOLKIT_KEPT (notice): container toolkit {found} is newer and is kept
-  (nvidia_container_runtime_version asks for {expected})
-Remedy: nothing to do
+TOOLKIT_KEPT (notice): container toolkit {found} is kept (nvidia_container_runtime_version asks for
+  {expected})
+Remedy: nothing to do; to upgrade an older one, set `nvidia_container_runtime_upgrade_ok: true`
 
 TOOLKIT_HELD (notice): container toolkit {found} is kept, because an admin holds {packages}
   (nvidia_container_runtime_version asks for {expected})
 Remedy: nothing to do; to change the version, remove the hold (`apt-mark unhold`, `dnf versionlock
   delete`), and run again
 
-TOOLKIT_TOO_OLD (refusal): the role needs container toolkit {expected} or newer, but an admin holds
-  {packages} (installed: {found})
-Remedy: update the packages yourself; or remove the hold (`apt-mark unhold`, `dnf versionlock
-  delete`), and run again
+TOOLKIT_TOO_OLD (refusal): the role needs container toolkit {expected} or newer, and an admin has
+  installed {packages} (installed: {found})
+Remedy: update the packages yourself; or set `nvidia_container_runtime_upgrade_ok: true`, remove a
+  hold (`apt-mark unhold`, `dnf versionlock delete`), and run again
 
 REGISTRY_UNSUPPORTED (refusal): {engine} does not have what registries_hosts asks for {registry}:
   {reason}

@@ -79,6 +79,13 @@ def plan_roles(
     return planned, problems
 
 
+def needs_users(node: Node, plans: Mapping[str, PlanResult]) -> bool:
+    """Tell whether to observe who uses the driver, which is slow: a step may reload systemd."""
+    is_loaded = node["driver"]["module_version"] is not None
+    is_unknown = node["device_users"] is None
+    return is_unknown and is_loaded and any(plan["steps"] for plan in plans.values())
+
+
 def variables_of(role: str, available: Collection[str]) -> list[str]:
     """Return the variables that a role declares, of those that have a value."""
     options = variables.load_options().items()

@@ -100,6 +100,7 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
             "engine_is_new": False,
             "cri_is_planned": False,
             "driver_is_planned": False,
+            "upgrade_ok": False,
             "restart_ok": False,
             "version": "1.20.1",
             "default": None,

@@ -11,11 +11,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, NoData, Plan, Step
 
+FIRST = Step("link_first", "Create links in /dev/char before systemd reloads its units")
 RULE = Step("rule", "Create links in /dev/char at boot")
 LINK = Step("link", "Create links in /dev/char now")
 REMOVE_RULE = Step("remove_rule", "Remove the rule for links in /dev/char")
 
-STEPS = (RULE, LINK, REMOVE_RULE)
+STEPS = (FIRST, RULE, LINK, REMOVE_RULE)
 
 # What the role writes. The command fails until nvidia_uvm is loaded. That happens after the driver
 # is loaded, and with Debian's own driver not at boot.
@@ -35,6 +36,15 @@ def plan_device_links(plan: Plan[NoData], node: Node, *, has_driver: bool) -> No
         plan.step(LINK, unlinked_reason(node))
     elif has_driver:
         plan.step(LINK, "udev runs the rule only at the next load of the driver")
+
+
+def links(node: Node) -> dict[str, str]:
+    """Return the links that are missing, as nvidia-ctk creates them, with the files."""
+    return {
+        f"/dev/char/{file['major']}:{file['minor']}": file["path"]
+        for file in node["device_files"]
+        if not file["linked"]
+    }
 
 
 def unlinked_reason(node: Node) -> str | None:

@@ -81,16 +81,14 @@ def plan_packages(plan: Plan[Data], node: Node, desired: Desired) -> None:
     found = node["toolkit"]["version"]
     ours = OURS.of_role(node)
     others = [name for name in installed(node, packages) if name not in ours]
-    held = [
-        name
-        for name in held_by_admin(node, packages, ours)
-        if install_reason(node, {name: packages[name]})
-    ]
+    theirs = [name for name in others if install_reason(node, {name: packages[name]})]
+    held = held_by_admin(node, theirs, ours)
     if found is not None and is_newer(found, desired["version"]):
         plan.notice("TOOLKIT_KEPT", found=found, expected=desired["version"])
         notice_unheld(plan, node, others)
-    elif held:
-        _keep_held(plan, node, desired, held)
+    elif held or (theirs and found and not desired["upgrade_ok"]):
+        _keep(plan, node, desired, held, theirs)
+        notice_unheld(plan, node, others)
     else:
         plan.data["change_held"] = bool(ours)
         hold, unheld = {name: packages[name] for name in ours}, None
@@ -126,16 +124,20 @@ def _is_config_of_package(node: Node) -> bool:
     return entry is not None and observed is not None and entry.get("config_sha256") == observed
 
 
-def _keep_held(plan: Plan[NoData], node: Node, desired: Desired, held: list[str]) -> None:
-    """Keep a toolkit that the admin holds, if it supports what the other steps need."""
+def _keep(
+    plan: Plan[NoData], node: Node, desired: Desired, held: list[str], theirs: list[str]
+) -> None:
+    """Keep a toolkit of the admin, if it supports what the other steps need."""
     found = node["toolkit"]["version"]
     writes_cdi = desired["cdi"] and cdi.generation_reason(node)
     needed = _WRITES_CDI_SINCE if writes_cdi else _LINKS_SINCE
-    evidence = {"found": found or "none", "packages": ", ".join(held)}
+    evidence = {"found": found or "none", "packages": ", ".join(held or theirs)}
     if found is None or is_newer(needed, found):
         plan.refuse("TOOLKIT_TOO_OLD", expected=needed, **evidence)
-    else:
+    elif held:
         plan.notice("TOOLKIT_HELD", expected=desired["version"], **evidence)
+    else:
+        plan.notice("TOOLKIT_KEPT", found=found, expected=desired["version"])
 
 
 def _refuse_unusable(plan: Plan[NoData], node: Node) -> None:

@@ -127,7 +127,12 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         plan.notice("DRIVER_NOT_YET", error=failure and failure["message"])
     elif desired["cdi"]:
         cdi.plan_cdi(plan, node)
-    reload.notice_reload(plan, node, packages.OURS.install, packages.FORMER, cdi.DROP_IN)
+    reloading = (packages.OURS.install, packages.FORMER, cdi.DROP_IN)
+    code = "GPUS_LOST_BY_RELOAD" if desired["restart_ok"] else "RELOAD_TAKES_GPUS"
+    if reload.notice_reload(plan, node, *reloading, code=code):
+        plan.data["links"] = device_links.links(node)
+        plan.step(device_links.FIRST, device_links.unlinked_reason(node))
+        plan.steps.insert(0, plan.steps.pop())
 
 
 def _plan_absent(plan: Plan[Data], node: Node, desired: Desired) -> None:

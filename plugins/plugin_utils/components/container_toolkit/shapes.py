@@ -29,12 +29,14 @@ class Desired(RepositoryDesired, runtime.Desired):  # pylint: disable=duplicate-
 
     state: State
     version: str
+    upgrade_ok: bool
     envvar: Literal["auto", "accept", "ignore"]
 
 
 class Data(PackageData, containerd.Data, docker.Data, crio.Data, total=False):
     """What the tasks need to know, with what each engine adds."""
 
+    links: dict[str, str]  # to create first, with the files
     rule: File
     cdi_drop_in: File
     change_held: bool

@@ -102,6 +102,7 @@ CHOICES: dict[str, dict[str, Any]] = {
         "engine_is_new": False,
         "cri_is_planned": False,
         "driver_is_planned": False,
+        "upgrade_ok": False,
         "restart_ok": False,
         "version": "1.20.1",
         "default": False,

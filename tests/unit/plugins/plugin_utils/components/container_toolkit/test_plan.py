@@ -427,9 +427,19 @@ def test_a_file_that_docker_reads_and_nobody_can_edit(
             id="exchanged-since-we-installed-it",
         ),
         pytest.param(toolkit("1.20.1", held=True), {}, [], [], id="the-same"),
+        pytest.param(
+            toolkit("1.17.8", held=False), {}, ["TOOLKIT_KEPT", "PACKAGES_UNHELD"], [], id="older"
+        ),
+        pytest.param(
+            toolkit("1.11.0", held=False),
+            {"cdi": False},
+            ["PACKAGES_UNHELD"],
+            ["TOOLKIT_TOO_OLD"],
+            id="too-old",
+        ),
     ],
 )
-def test_toolkit_that_its_owner_holds_stays(
+def test_toolkit_of_the_admin_stays(
     node: dict[str, Any], desired: dict[str, Any], notices: list[str], refusals: list[str]
 ) -> None:
     planned = plan(PLANNER, node, **desired)
@@ -457,7 +467,7 @@ HOLD = ["Hold the container toolkit"]
             id="we-hold-it",
         ),
         pytest.param(
-            toolkit("1.17.8", held=False), ADD + INSTALL + HOLD, False, [], id="nobody-holds"
+            toolkit("1.17.8", held=False), ADD + INSTALL + HOLD, False, [], id="permitted"
         ),
         pytest.param(
             toolkit("1.17.8", held=False, package_sources=[THEIR_SOURCE]),
@@ -485,7 +495,7 @@ def test_only_what_is_ours_is_held(
     node: dict[str, Any], steps: list[str], change_held: bool, notices: list[str]
 ) -> None:
     """An upgrade ends a hold: apt forgets it, and a lock of dnf names the former version."""
-    planned = plan(PLANNER, node)
+    planned = plan(PLANNER, node, upgrade_ok=True)
     assert planned["refusals"] == []
     assert [notice["code"] for notice in planned["notices"]] == notices
     assert names(planned) == steps
@@ -494,7 +504,7 @@ def test_only_what_is_ours_is_held(
 
 
 def test_what_was_there_before_is_noted() -> None:
-    first = plan(PLANNER, toolkit("1.17.8", held=False))["data"]["packages_record"]
+    first = plan(PLANNER, toolkit("1.17.8", held=False), upgrade_ok=True)["data"]["packages_record"]
     assert first == {
         "path": "/var/lib/metal-gpu/packages/nvidia_container_runtime.json",
         "packages": {name: {"version": "1.20.1-1", "before": "1.17.8-1"} for name in PACKAGES},

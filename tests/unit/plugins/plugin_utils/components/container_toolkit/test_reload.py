@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import needs_users
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     DOCKER,
     DONE,
@@ -54,11 +55,15 @@ NVIDIA = by_docker("systemd", default_runtime="nvidia", made_with={"nvidia": ["d
 DROP_IN = {"ours": {"files": ["/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"]}}
 
 
+PERMITTED = {"upgrade_ok": True, "restart_ok": True}
+
+
 def notices(planner: str, *changes: Any, base: Any = DONE, **desired: Any) -> list[str]:
     node = base
     for change in changes:
         node = merge(node, change)
-    made = plan(planner, node, **desired)
+    permitted = PERMITTED if planner == "nvidia_container_runtime" else {}
+    made = plan(planner, node, **permitted, **desired)
     assert made["refusals"] == []
     return [one["message"] for one in made["notices"] if one["code"] == "GPUS_LOST_BY_RELOAD"]
 
@@ -134,6 +139,37 @@ def test_pods_of_crio(change: Any, count: int) -> None:
 def test_links_protect_them() -> None:
     users = {"device_users": [POD]}
     assert notices("nvidia_container_runtime", users, OLD, by_containerd("nvidia")) == []
+
+
+@pytest.mark.parametrize("users", [[POD], [HOST], None], ids=["a pod", "no pod", "not asked"])
+@pytest.mark.parametrize("permitted", [True, False])
+def test_no_pod_loses_its_gpus_without_permission(users: Any, permitted: bool) -> None:
+    node = merge(merge(merge(DONE, UNLINKED), OLD), by_containerd("nvidia"))
+    node["device_users"] = users
+    made = plan("nvidia_container_runtime", node, upgrade_ok=True, restart_ok=permitted)
+    refusals = [one["code"] for one in made["refusals"]]
+    assert refusals == (["RELOAD_TAKES_GPUS"] if users == [POD] and not permitted else [])
+    first = [step["slug"] for step in made["steps"]][:1]
+    assert first == ([] if refusals else ["link_first" if users == [POD] else "python_debian"])
+    if users == [POD]:
+        assert made["data"]["links"]["/dev/char/195:255"] == "/dev/nvidiactl"
+
+
+@pytest.mark.parametrize(
+    ("loaded", "users", "steps", "expected"),
+    [
+        pytest.param("580.178.04", None, ["x"], True, id="asks"),
+        pytest.param("580.178.04", [], ["x"], False, id="has asked"),
+        pytest.param("580.178.04", None, [], False, id="nothing to do"),
+        pytest.param(None, None, ["x"], False, id="no driver"),
+    ],
+)
+def test_users_are_observed_before_a_step(
+    loaded: Any, users: Any, steps: Any, expected: bool
+) -> None:
+    """Every other plan has None: the observation of a whole fleet does not look for them."""
+    node = merge(DONE, {"driver": {"module_version": loaded}})
+    assert needs_users({**node, "device_users": users}, {"x": {"steps": steps}}) is expected
 
 
 def test_run_that_reloads_nothing() -> None:
