@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     causes,
     pod_status,
+    rivals,
     scheduling,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause, Subject
@@ -44,8 +45,6 @@ _BLIND = re.compile(
 )
 _ROOM = re.compile(r"Insufficient [\w./-]+|Too many pods")
 
-_NAMED = re.compile(r"nvidia|k8s-device-plugin", re.IGNORECASE)
-
 
 class Facts(NamedTuple):
     """What is observed about the device plugin on a node. None: cannot be read."""
@@ -64,7 +63,8 @@ def choose_plugins(
     """Return the DaemonSets that can register a resource.
 
     Every device plugin mounts the kubelet's directory, including those for network cards. So
-    DaemonSets with NVIDIA's names are preferred to those with unknown names.
+    those that register GPUs of NVIDIA are preferred to those with NVIDIA's name, and these to those
+    with unknown names. AMD's are none of them.
     """
     plugins = [
         daemonset
@@ -73,13 +73,15 @@ def choose_plugins(
     ]
     if not resource.startswith("nvidia.com/"):
         return plugins
-    return [one for one in plugins if _NAMED.search(_names(one))] or plugins
+    plugins = [one for one in plugins if not rivals.is_of_amd(section(one, "spec", "template"))]
+    known = [one for one in plugins if rivals.is_nvidia_plugin(section(one, "spec", "template"))]
+    return known or [one for one in plugins if "nvidia" in _names(one)] or plugins
 
 
 def _names(daemonset: Mapping[str, Any]) -> str:
     spec = section(daemonset, "spec", "template", "spec")
     images = (str(container.get("image")) for container in spec.get("containers", ()))
-    return " ".join((daemonset["metadata"]["name"], *images))
+    return " ".join((daemonset["metadata"]["name"], *images)).casefold()
 
 
 def find_cause(facts: Facts) -> Cause | None:

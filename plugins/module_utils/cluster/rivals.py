@@ -60,10 +60,10 @@ def is_nvidia_plugin(template: Mapping[str, Any]) -> bool:
     manager. The chart runs these in other DaemonSets: k8s-device-plugin v0.20.0,
     deployments/helm/nvidia-device-plugin/templates.
     """
-    spec = section(template, "spec")
-    return pod_status.is_device_plugin(template) and any(
-        _runs_program(container) or (_has_image(container) and not _is_of_amd(container, spec))
-        for container in spec["containers"]
+    containers = section(template, "spec")["containers"]
+    return pod_status.is_device_plugin(template) and (
+        any(map(_runs_program, containers))
+        or (any(map(_has_image, containers)) and not is_of_amd(template))
     )
 
 
@@ -73,16 +73,22 @@ def _runs_program(container: Mapping[str, Any]) -> bool:
 
 
 def _has_image(container: Mapping[str, Any]) -> bool:
-    image: str = container["image"]
-    return image.partition("@")[0].rpartition("/")[2].partition(":")[0] in _IMAGES
+    return _path(container).rpartition("/")[2].partition(":")[0] in _IMAGES
 
 
-def _is_of_amd(container: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
-    """Tell whether a container with the name of NVIDIA's image is AMD's, also from a mirror."""
-    if _AMD in str(container["image"]).partition("@")[0].split("/"):
+def _path(container: Mapping[str, Any]) -> str:
+    """Return the image of a container, without its digest."""
+    return str(container.get("image")).partition("@")[0]
+
+
+def is_of_amd(template: Mapping[str, Any]) -> bool:
+    """Tell whether a device plugin with the name of NVIDIA's image is AMD's, also from a mirror."""
+    spec = section(template, "spec")
+    named = [_path(one) for one in spec["containers"] if _has_image(one)]
+    if any(_AMD in image.split("/") for image in named):
         return True
     folders = [section(volume, "hostPath").get("path") for volume in spec.get("volumes", ())]
-    return _AMD_FOLDER in folders and "nvidia" not in str(spec).casefold()
+    return bool(named) and _AMD_FOLDER in folders and "nvidia" not in str(spec).casefold()
 
 
 def operator_owners(daemonset: Mapping[str, Any]) -> list[str]:

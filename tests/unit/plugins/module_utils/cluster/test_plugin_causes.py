@@ -273,6 +273,11 @@ def test_nothing_is_claimed_where_nothing_is_known(found: plugin_causes.Facts) -
 
 NETWORK = daemonset("sriov", containers=[{"name": "a", "image": "ghcr.io/k8snetwork/sriov:1"}])
 MIRRORED = daemonset("gpus", containers=[{"name": "a", "image": "mirror.example/gpu-plugin:1"}])
+AMD = daemonset("amdgpu", containers=[{"name": "a", "image": "rocm/k8s-device-plugin"}])
+HAMI = daemonset(
+    "hami",
+    containers=[{"name": "a", "image": "projecthami/hami:v2", "command": ["nvidia-device-plugin"]}],
+)
 AGENT = {**daemonset("nvidia-agent"), "spec": {"template": {"spec": {"containers": []}}}}
 
 
@@ -281,6 +286,9 @@ AGENT = {**daemonset("nvidia-agent"), "spec": {"template": {"spec": {"containers
     [
         pytest.param([NETWORK, daemonset()], "nvidia.com/gpu", ["nvdp"], id="network cards"),
         pytest.param([MIRRORED], "nvidia.com/gpu", ["gpus"], id="mirrored under another name"),
+        pytest.param([AMD, daemonset()], "nvidia.com/gpu", ["nvdp"], id="AMD's beside"),
+        pytest.param([AMD], "nvidia.com/gpu", [], id="only AMD's"),
+        pytest.param([NETWORK, HAMI], "nvidia.com/gpu", ["hami"], id="known by its program"),
         pytest.param([AGENT], "nvidia.com/gpu", [], id="no device plugin"),
         pytest.param([NETWORK, daemonset()], "x.com/nic", ["sriov", "nvdp"], id="other resource"),
     ],
