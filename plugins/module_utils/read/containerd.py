@@ -55,7 +55,7 @@ _CNI, _SNAPSHOTTER = "/opt/cni/bin", "io.containerd.snapshotter.v1."
 _DURATIONS = ("drain_exec_sync_io_timeout", "stats_collect_period", "stats_retention_period")
 _DURATION = re.compile(r"[-+]?(?:0|(?:(?:\d+\.?\d*|\.\d+)(?:ns|[u\u00b5\u03bc]s|ms|s|m|h))+)")
 _QUOTED_FILE = re.compile(r"""["']([^"'\n]+\.toml)["']""")
-_SPEC = re.compile(r"""^[^#\n]*\bbase_runtime_spec["']?\s*=\s*["'](/[^"'\n]+)["']""", re.MULTILINE)
+_SPEC = re.compile(r"""(?im)^[^#\n]*\bbase_runtime_spec["']?\s*=\s*["'](/[^"'\n]+)["']""")
 _REFUSAL = re.compile(r"^containerd: (.*)", re.MULTILINE)
 _LOGGED = re.compile(
     r'column=(?P<column>\d+) error="(?P<error>(?:\\.|[^"\\])*)" file=(?P<file>\S+) row=(?P<row>\d+)'
@@ -180,43 +180,41 @@ def _conflicts(
     """Yield what the CRI plugin checks when it starts, and `containerd config dump` does not.
 
     It checks the entry of the default runtime, too, which an edit of this collection can add.
-    Source: tests/recorded/containerd.yml, fatal
+    Source: tests/recorded/containerd.yml, cri_checks
     """
-    plugins = section(dump, "plugins")
+    plugins, is_first = section(dump, "plugins"), release(version) < (2, 0)
     engine, images = section(cri, "containerd"), section(plugins, _IMAGES) or cri
-    runtimes, is_first = sections(engine, "runtimes"), release(version) < (2, 0)
-    tls = is_first and any("tls" in one for one in sections(registry, "configs").values())
-    for key, is_set in (("mirrors", section(registry, "mirrors")), ("configs.tls", tls)):
-        if is_set and text(registry, "config_path"):
-            yield f"the registry's {key} and config_path are both set"
-    if is_first and "untrusted" in runtimes and text(engine, _UNTRUSTED, "runtime_type"):
-        yield f"{_UNTRUSTED} and the runtime untrusted are both set"
+    runtimes, folders = sections(engine, "runtimes"), text(registry, "config_path")
     default = runtimes.get(text(engine, "default_runtime_name") or "", {})
+    is_old = not is_first or text(default, "runtime_type") == _OLD_TYPE
+    tls = is_first and any("tls" in one for one in sections(registry, "configs").values())
+    both = "are both set"
+    if folders and (section(registry, "mirrors") or tls):
+        yield f"the registry's config_path and {'configs.tls' if tls else 'mirrors'} {both}"
+    if is_first and "untrusted" in runtimes and text(engine, _UNTRUSTED, "runtime_type"):
+        yield f"{_UNTRUSTED} and the runtime untrusted {both}"
+    if text(cri, "cni", "bin_dir") and texts(cri, "cni", "bin_dirs") not in ([], [_CNI]):
+        yield f"bin_dir and bin_dirs of cni {both}"
     for key, table in (("systemd_cgroup", cri), ("no_pivot", engine)):
-        if is_first and flag(table, key) and text(default, "runtime_type") != _OLD_TYPE:
-            yield f"{key} is set, and the default runtime is not of the type {_OLD_TYPE}"
+        if flag(table, key) and not is_old:
+            yield f"{key} is only for a default runtime of the type {_OLD_TYPE}"
     for name, one in runtimes.items():
-        for key in ("runtime_engine", "runtime_root"):
-            if is_first and text(one, key) and text(one, "runtime_type") != _OLD_TYPE:
-                yield f"{key} is set for the runtime {name}, which is not of the type {_OLD_TYPE}"
+        old = [key for key in ("runtime_engine", "runtime_root") if is_first and text(one, key)]
+        if old and text(one, "runtime_type") != _OLD_TYPE:
+            yield f"{old[0]} of the runtime {name} is only for the type {_OLD_TYPE}"
         if flag(one, f"{_PRIVILEGED}_all_devices_allowed") and not flag(one, _PRIVILEGED):
             yield f"{_PRIVILEGED}_all_devices_allowed of the runtime {name} needs {_PRIVILEGED}"
         if text(one, "io_type") not in (None, "", "fifo", "streaming"):
             yield f"io_type of the runtime {name} is {text(one, 'io_type')}"
-    if text(cri, "cni", "bin_dir") and texts(cri, "cni", "bin_dirs") not in ([], [_CNI]):
-        yield "bin_dir and bin_dirs of cni are both set"
-    snapshotter = text(images, "snapshotter") or text(engine, "snapshotter")
-    known = [name for name in plugins if name.startswith(_SNAPSHOTTER)]
-    is_known = f"{_SNAPSHOTTER}{snapshotter}" in known or snapshotter in section(
-        dump, "proxy_plugins"
-    )
-    if snapshotter and known and not is_known:  # `containerd config migrate` prints none
-        yield f"there is no snapshotter {snapshotter}"
-    for key, table in (
-        ("stream_idle_timeout", section(plugins, CRI_SECTIONS[1])),
-        ("image_pull_progress_timeout", images),
-        *((key, cri) for key in _DURATIONS),
-    ):
+    found = text(images, "snapshotter") or text(engine, "snapshotter")
+    known = [name[len(_SNAPSHOTTER) :] for name in plugins if name.startswith(_SNAPSHOTTER)]
+    # `containerd config migrate` prints none.
+    if found and known and found not in (*known, *section(dump, "proxy_plugins")):
+        yield f"there is no snapshotter {found}"
+    server = section(plugins, CRI_SECTIONS[1])
+    of_images = ("image_pull_progress_timeout", images)
+    durations = (("stream_idle_timeout", server), of_images, *((key, cri) for key in _DURATIONS))
+    for key, table in durations:
         if (found := text(table, key)) and not _DURATION.fullmatch(found):
             yield f"{key} is {found}, which is no duration"
 

@@ -41,7 +41,7 @@ _FIELDS = (
 )
 # Programs of NVIDIA's that hooks have called since 2018.
 _OF_NVIDIA = re.compile(r"/nvidia-container-(?:runtime-hook|toolkit|cli)$|/nvidia-ctk$")
-_HOOKS_DIR = re.compile(r"^\s*hooks_dir\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL)
+_HOOKS_DIR = re.compile(r"^\s*hooks_dir\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL | re.I)
 _QUOTED = re.compile(r"""["'](/[^"'\n]+)["']""")
 
 

@@ -149,7 +149,8 @@ def _fatal(engine: Containerd, after: settings.After) -> Iterator[str]:
         yield f"these files of base_runtime_spec do not exist: {texts}"
     if engine["cri_enabled"] and after.default is not None and after.default not in after.runtimes:
         known = ", ".join(after.runtimes) or "none"
-        yield f"default_runtime_name is '{after.default}', and containerd.runtimes has {known}"
+        found = f"default_runtime_name is '{after.default}', and containerd.runtimes has {known}"
+        yield f"{after.when}{found}"
     yield from engine["conflicts"]
 
 

@@ -81,6 +81,7 @@ class After(NamedTuple):
 
     default: str | None
     runtimes: tuple[str, ...]
+    when: str = ""
 
 
 def now(engine: Containerd) -> After:
@@ -112,7 +113,8 @@ def after_removal(node: Node) -> After:
     }
     left = _with_built_in(engine, [name for name in engine["runtimes"] if name not in ours])
     names = [before for key, before in former.items() if key[-1] == "default_runtime_name"]
-    return After(runtime.text(names[0]) or _RUNC if names else engine["default_runtime"], left)
+    default = runtime.text(names[0]) or _RUNC if names else engine["default_runtime"]
+    return After(default, left, when="without what this role has written, ")
 
 
 def reads_cdi(containerd_version: str) -> bool:
