@@ -62,8 +62,8 @@ def test_permissions_are_named_and_writing_is_for_releases(path: Path) -> None:
     }
     assert writing == (
         {
-            ("build", "attestations"),
-            ("build", "id-token"),
+            ("attest", "attestations"),
+            ("attest", "id-token"),
             ("github", "contents"),
             ("pypi", "id-token"),
         }
@@ -93,3 +93,20 @@ def test_every_scenario_and_every_target_exists() -> None:
     assert {*ci["jobs"]["checks"]["strategy"]["matrix"]["target"]} <= {*TARGETS}
     called = re.findall(r"make ([a-z-]+)", "".join(path.read_text() for path in PATHS))
     assert {*called} <= {*TARGETS}
+
+
+def test_what_signs_or_publishes_installs_nothing_that_floats() -> None:
+    jobs = read(ROOT / ".github/workflows/release.yml")["jobs"]
+    runs = {
+        name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()
+    }
+    assert runs["attest"] == []
+    for name in ("pypi", "galaxy", "github"):
+        assert jobs[name]["needs"] in ("attest", ["pypi", "galaxy"])
+        assert not any(re.search(r"\bmake |bootstrap", run) for run in runs[name])
+    (install,) = [run for run in (*runs["pypi"], *runs["galaxy"]) if "pip install" in run]
+    assert "--require-hashes --only-binary=:all:" in install
+    lines = (ROOT / install.split()[-1]).read_text().splitlines()
+    locked = [line for line in lines if not line.startswith("#") and line]
+    assert len(locked) > 5
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}", line) for line in locked)
