@@ -267,7 +267,7 @@ def _admit(
         fleet.refuse(host._replace(findings=[*stopped.get(host.name, ()), *of_all]), answers)
         for host in hosts
     ]
-    outcome = fleet.CLUSTER_DOWN if cluster.get("error") else fleet.REFUSED
+    outcome = fleet.silence([cluster["error"]]) if cluster.get("error") else fleet.REFUSED
     refused = sum(bool(verdict["findings"]) for verdict in verdicts)
     return admitted | _end(outcome, found, verdicts, options["since"], refused=refused)
 

@@ -46,6 +46,7 @@ _OURS = (
     "nvidia_driver_",
 )
 _NEAR = 0.75  # `cuont` and `count` are 0.8
+_LONG = 5  # characters: `cri` is no misspelled `crio`
 _NAMED = 3  # hosts
 _SHOWN = 60  # characters of a value
 _WHOLE = re.compile(r"[0-9]{1,9}")
@@ -175,7 +176,11 @@ def notice_unknown(names: Mapping[str, Iterable[str]]) -> list[dict[str, str]]:
     hosts: dict[str, list[str]] = {}
     for host, variables in names.items():
         for name in variables:
-            if name.startswith(prefixes) and name not in used:
+            if name.startswith(prefixes):
+                is_ours = name not in used
+            else:  # a template of the one that is meant may read it
+                is_ours = (far := _far(name)) is not None and far not in variables
+            if is_ours:
                 hosts.setdefault(name, []).append(host)
     return [
         finding(
@@ -186,7 +191,7 @@ def notice_unknown(names: Mapping[str, Iterable[str]]) -> list[dict[str, str]]:
             hint=f"; did you mean {near}?" if near else "",
         )
         for name in sorted(hosts)
-        for near in [_nearest(name, prefixes)]
+        for near in [_nearest(name, prefixes) if name.startswith(prefixes) else _far(name)]
         if near or name.startswith(_OURS)
     ]
 
@@ -207,6 +212,27 @@ def notice_unused(hosts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]
         finding("SMOKE_IMAGE_UNUSED", "inventory", hosts=some(names, _NAMED), level=level)
         for level, names in levels.items()
     ]
+
+
+@functools.cache  # of each host again
+def _far(name: str) -> str | None:
+    """Return the variable that was probably meant by a name that starts like none of ours.
+
+    Its words are run together, or one of them is misspelled, or those before them are left out.
+    """
+    words = name.split("_")
+    for one, option in load_options().items():
+        role, own = option.roles[0], one.split("_")
+        rest = one.removeprefix(f"{role}_")
+        is_tail = one.endswith(f"_{name}") and len(name) > len(rest) and rest != one
+        wrong = [pair for pair in zip(words, own, strict=False) if pair[0] != pair[1]]
+        is_typo = len(words) == len(own) > 1 and len(wrong) == 1
+        if is_typo and (is_typo := min(map(len, wrong[0])) >= _LONG):
+            is_typo = difflib.SequenceMatcher(None, *wrong[0]).ratio() >= _NEAR
+        is_joined = name.replace("_", "").lower() == one.replace("_", "")
+        if is_tail or is_typo or is_joined:
+            return one
+    return None
 
 
 def _nearest(name: str, prefixes: Sequence[str]) -> str | None:

@@ -22,7 +22,7 @@ import yaml
 from metal_gpu.inventory import Content, InventoryError
 from metal_gpu.templates import Unsafe
 
-_ANSIBLE = "only Ansible reads this: run `pip install 'metal-gpu[ansible]'`"
+_ANSIBLE = "only Ansible reads this: run `pip install '.[ansible]'` in a checkout of metal.gpu"
 _SECTIONS = ("hosts", "vars", "children")
 _RANGE = re.compile(r"\[([0-9]+|[A-Za-z]):([0-9]+|[A-Za-z])(?::([0-9]+))?\]")
 # NAME:PORT, also with ranges in the name, and [IPV6]:PORT. An IPv6 address alone has no port.

@@ -108,9 +108,10 @@ class Node:
             def values(role: str) -> dict[str, object]:
                 return {one: rendered[one] for one in planning.variables_of(role, available)}
 
-            plans, wrong = planning.plan_roles(
-                self.name, self.observed, planning.SITE, values, shared, {}
-            )
+            # What is invalid has its own finding, and no role plans with it.
+            bad = {role for name in invalid for role in variables.load_options()[name].roles}
+            roles = [role for role in planning.SITE if role not in bad]
+            plans, wrong = planning.plan_roles(self.name, self.observed, roles, values, shared, {})
         refusals = [
             *invalid.values(),
             *problems,

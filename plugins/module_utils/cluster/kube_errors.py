@@ -20,6 +20,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# Of a kubeconfig. Nobody has asked the API server then.
+NO_FILE = "does not exist"
 ANONYMOUS = "system:anonymous"  # the user of a request without credentials
 
 # `details.causes` of an eviction that a PodDisruptionBudget does not allow; kubernetes v1.37.1,

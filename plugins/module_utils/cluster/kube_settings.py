@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    NO_FILE,
+    KubeError,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Settings
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
@@ -133,7 +136,7 @@ def _load_kubeconfig(configuration: Any, kubeconfig: Any, context: str | None) -
     documents = [kubeconfig] if inline else _read_documents(paths, place)
     if not documents:
         raise SettingsInvalid(
-            f"The kubeconfig {paths} does not exist. Set the environment variable KUBECONFIG or "
+            f"The kubeconfig {paths} {NO_FILE}. Set the environment variable KUBECONFIG or "
             "K8S_AUTH_KUBECONFIG, or name the file: by metal_gpu_kubeconfig in the inventory, "
             "--kubeconfig of the command, or the option kubeconfig of a module."
         )

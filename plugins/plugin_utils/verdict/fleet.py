@@ -9,10 +9,12 @@ stop with findings, or drop out, as a node that becomes unreachable does.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import NO_FILE
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
@@ -47,6 +49,7 @@ Finding = Mapping[str, str]
 # Outcomes of a run, besides `ok`, `unhealthy` and, in check mode, `planned`.
 CLUSTER_DOWN = "cluster_down"
 REFUSED = "refused"
+_NO_KUBECONFIG = re.compile(rf"The kubeconfig .+ {NO_FILE}\.")
 UNPROVEN = "unproven"
 
 
@@ -333,13 +336,18 @@ def outcome(
 ) -> str:
     """Return what a run that has started comes to; `is_proof` unless tags left the proof out."""
     if unanswered:
-        return CLUSTER_DOWN
+        return silence(one["message"] for one in unanswered)
     of_nodes = [*verdicts]
     if any(map(fails, of_nodes)):
         return "unhealthy"
     if not is_proof:
         return UNPROVEN
     return OK if all(verdict["ok"] for verdict in of_nodes) else PLANNED
+
+
+def silence(errors: Iterable[str]) -> str:
+    """Return the outcome without an answer of the API server: without a kubeconfig, none is due."""
+    return REFUSED if all(map(_NO_KUBECONFIG.search, errors)) else CLUSTER_DOWN
 
 
 def statistic(outcome: str) -> dict[str, Any]:

@@ -167,13 +167,20 @@ def check_inventory(named: Sequence[str]) -> None:
             f"{', '.join(missing)}: no such inventory. `metal-gpu scan --write` writes one"
         )
     for path in map(Path, named):
-        if path.suffix in (".yml", ".yaml") and path.is_file():
+        if path.suffix in (".yml", ".yaml") and path.is_file() and not _is_ini(path):
             from metal_gpu import inventory_yaml
 
             try:
                 inventory_yaml.check_syntax(path)
             except InventoryError as error:
                 raise OptionInvalid(str(error)) from error
+
+
+def _is_ini(path: Path) -> bool:
+    """Tell whether a file begins with a section, so that no YAML is meant."""
+    lines = path.read_text("utf-8", "replace").splitlines()
+    first = next((one for one in map(str.strip, lines) if one and one[0] not in "#;"), "")
+    return bool(re.match(r"\[[\w:.-]+\]", first))
 
 
 def default_inventory(folder: Path, environment: Mapping[str, str]) -> list[str]:
@@ -297,7 +304,11 @@ def _own_vars(options: Options) -> list[str]:
     if options.serial:
         values["metal_gpu_serial"] = parse_serial(options.serial)
     if options.report:
-        values["verify_report"] = os.path.abspath(options.report)
+        values["verify_report"] = path = os.path.abspath(options.report)
+        folder = os.path.dirname(path)
+        if os.path.isdir(path) or not os.access(folder, os.W_OK):
+            what = "it is a folder" if os.path.isdir(path) else f"no file can be in {folder}"
+            raise OptionInvalid(f"--report {options.report}: {what}")
     if options.kubeconfig:  # several files, as in KUBECONFIG
         paths = map(os.path.expanduser, filter(None, options.kubeconfig.split(os.pathsep)))
         values["metal_gpu_kubeconfig"] = os.pathsep.join(map(os.path.abspath, paths))

@@ -102,7 +102,7 @@ def _host(progress: Progress, name: str, rc: int, reported: Sequence[Values]) ->
     return {
         "host": name,
         "state": state,
-        "verdict": word(verdict) if verdict is not None else None,
+        "verdict": word(verdict or {"findings": refused}) if verdict or refused else None,
         "findings": [_finding(one) for one in found],
     }
 

@@ -30,7 +30,7 @@ from metal_gpu.playbooks.options import PROMPTS
 from metal_gpu.playbooks.stopping import Stop
 
 CALLBACK = "metal.gpu.quiet"
-INSTALL = "pip install 'metal-gpu[ansible]'"
+INSTALL = "`pip install '.[ansible]'` in a checkout of metal.gpu"  # there is no release yet
 _POLL_S = 0.5  # how often ansible-runner asks whether to stop, if nothing is printed
 _NOT_OF_THE_USER = (
     *("ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_RETRY_FILES_ENABLED"),
@@ -60,12 +60,12 @@ def check() -> str:
     except ImportError as error:
         raise CannotRun(
             f"the Python package {error.name} is not installed for {sys.executable}; playbooks "
-            f"need it. Run `{INSTALL}`"
+            f"need it. Run {INSTALL}"
         ) from error
     program = shutil.which("ansible-playbook", path=_path(os.environ))
     if program is None:
         raise CannotRun(
-            f"ansible-playbook is neither beside {sys.executable} nor in PATH. Run `{INSTALL}`"
+            f"ansible-playbook is neither beside {sys.executable} nor in PATH. Run {INSTALL}"
         )
     return program
 

@@ -101,7 +101,7 @@ def _examine(
             names[node.name] = node.observed["kubelet"]["node_name"]
         rows.append(row)
         if not as_json:
-            doctor_report.show(row, quiet=quiet)
+            doctor_report.show(row, quiet=quiet, is_listed=machines.options is not None)
     clashes = doctor_report.clashes(names)
     if clashes:
         codes.append(exit_codes.FOUND)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
@@ -17,6 +18,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
 from metal_gpu import gpu_names
 from metal_gpu.nodes import Node, failed
 from metal_gpu.terminal import exit_codes, output
+
+_OF_INVENTORY = re.compile(
+    r" in the inventory(?= with)|, then run `ansible [^`]*`|^[^;]* from the group; "
+    r"|; [^;]*(?:from the group|metal_gpu_skip_refused)[^;]*"
+    r"|,? (?:or|and) remove \w+ \w+ from the group"
+)
 
 
 class Machine(TypedDict):
@@ -108,8 +115,11 @@ def _machine(node: Observed) -> Machine:
     }
 
 
-def show(found: Row, *, quiet: bool = False) -> None:
-    """Print a host: a line about it, what site would do, and its findings."""
+def show(found: Row, *, quiet: bool = False, is_listed: bool = True) -> None:
+    """Print a host: a line about it, what site would do, and its findings.
+
+    Where no inventory has it, remedies leave out what only an inventory has.
+    """
     urgent = [one for one in found["findings"] if one["severity"] != NOTICE]
     if quiet and not urgent:
         return
@@ -118,7 +128,8 @@ def show(found: Row, *, quiet: bool = False) -> None:
         for step in found["steps"]:
             output.print_line(f"  would: {step['name']} ({step['reason']})")
     for one in urgent if quiet else found["findings"]:
-        output.print_finding(one)
+        remedy = one["remedy"] if is_listed else _OF_INVENTORY.sub("", one["remedy"])
+        output.print_finding({**one, "remedy": remedy or one["remedy"]})
 
 
 def _headline(found: Row) -> str:

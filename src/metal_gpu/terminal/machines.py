@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import resource
 import shlex
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _DEFAULT_GROUP = "gpu_nodes"
 _THIS_MACHINE = "localhost"
 _FILES = 65536
+_NEAR = 0.8  # `gpu_node` and `gpu-nodes` are 0.88 and more
 _OF_THE_FOLDER = "{path} in this folder names the machines. For this machine alone, add localhost."
 _FROM_THE_FOLDER = "{path} in this folder says how to reach {names}."
 _NOT_IN_THE_FOLDER = "{path} does not have {names}, which is looked up as ssh does."
@@ -206,12 +208,22 @@ class _Inventory:
         if not names and self._groups.get(_DEFAULT_GROUP):
             names = [_DEFAULT_GROUP]
         if not names:
+            self._check()
             return [*self._hosts.values()]
         unknown = [name for name in names if name not in self]
         if unknown:
             raise LookupError(f"{self._path} has no host and no group {', '.join(unknown)}")
         members = [one for name in names for one in self._groups.get(name, (name,))]
         return [self._hosts[name] for name in members]
+
+    def _check(self) -> None:
+        """Raise LookupError if somebody has meant a group gpu_nodes that has no hosts."""
+        near = difflib.get_close_matches(_DEFAULT_GROUP, self._groups, 1, _NEAR)
+        if near and near[0] != _DEFAULT_GROUP:
+            raise LookupError(f"{self._path} has a group {near[0]}; did you mean {_DEFAULT_GROUP}?")
+        if not self._hosts or near:
+            what = f"the group {_DEFAULT_GROUP} of {self._path}" if near else self._path
+            raise LookupError(f"{what} has no hosts. They belong below `hosts:` of a group")
 
 
 def settings(

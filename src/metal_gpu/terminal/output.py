@@ -13,20 +13,19 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TextIO
-
-from ansible_collections.metal.gpu.plugins.module_utils.words import TURNS
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
 # rich takes 100 ms to load, so only what prints with it does.
-_CONTROLS = re.compile(f"[\x7f-\x9f{TURNS}]")
 _TRAILING = re.compile(r" +$", re.MULTILINE)
 _NO_LIMIT = 10_000  # columns
+_WORDS = re.compile(r"(?:`[^`]*`|\S)+")  # one between backticks has blanks
 _PARTS = 4096  # of JSON that are written together: about 64 KiB
 _STYLES = {"refusal": "red", "stop": "red", "failure": "red", "notice": "yellow"}
 
@@ -63,7 +62,14 @@ def as_json(value: object) -> str:
 
 def _without_controls(text: str) -> str:
     """Return JSON without these characters; JSON itself escapes only the first 32."""
-    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return _controls().sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+@cache
+def _controls() -> re.Pattern[str]:
+    from ansible_collections.metal.gpu.plugins.module_utils.words import TURNS
+
+    return re.compile(f"[\x7f-\x9f{TURNS}]")
 
 
 def print_table(
@@ -141,21 +147,46 @@ def print_finding(finding: Mapping[str, str], *, stream: TextIO | None = None) -
     """Print a finding: what is wrong, and what to do about it."""
     from rich.text import Text
 
-    style = style_of(finding["severity"])
-    line = Text()
-    line.append(f"{finding['severity']} {finding['code']}", style=style)
-    line.append(f" {finding['message']}")  # it starts with the host
     out = console(stream)
-    out.print(line)
-    out.print(Text(f"    remedy: {finding['remedy']}"))
-    out.print(Text(f"    see {finding['reference']}", style="dim"))
+    head = f"{finding['severity']} {finding['code']}"
+    # The message starts with the host.
+    line = Text(wrapped(f"{head} {finding['message']}".replace("\n", "\n    "), out.width))
+    line.stylize(style_of(finding["severity"]), 0, len(head))
+    out.print(line, soft_wrap=True)
+    print_line(f"    remedy: {finding['remedy']}", stream=stream)
+    print_line(f"    see {finding['reference']}", "dim", stream=stream)
 
 
 def print_line(text: str, style: str = "", *, stream: TextIO | None = None) -> None:
     """Print a line of a result."""
     from rich.text import Text
 
-    console(stream).print(Text(text, style=style))
+    out = console(stream)
+    out.print(Text(wrapped(text, out.width), style=style), soft_wrap=True)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Return a text in lines of a width, and what goes on is indented.
+
+    What is between backticks stays in one line, so that a command can be copied. The terminal wraps
+    one that is too long, and knows that it is one line.
+    """
+    from rich.cells import cell_len
+
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if cell_len(line) <= width:
+            lines.append(line)
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        first, *words = _WORDS.findall(line)
+        lines.append(f"{indent}{first}")
+        for word in words:
+            if cell_len(lines[-1]) + 1 + cell_len(word) <= width:
+                lines[-1] += f" {word}"
+            else:
+                lines.append(f"{indent}    {word}")
+    return "\n".join(lines)
 
 
 def message(text: str, style: str = "") -> None:
@@ -167,6 +198,7 @@ def error(text: str) -> None:
     """Print what made a command fail to standard error."""
     from rich.text import Text
 
-    line = Text("error: ", style="bold red")
-    line.append(text, style="default")
-    console(sys.stderr).print(line)
+    out = console(sys.stderr)
+    line = Text(wrapped(f"error: {text}", out.width))
+    line.stylize("bold red", 0, len("error:"))
+    out.print(line, soft_wrap=True)

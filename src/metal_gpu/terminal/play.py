@@ -32,8 +32,8 @@ A node that lacks only what `metal-gpu site` sets up has the verdict planned, an
 """
 _END = """
 The exit code is that of ansible-playbook: 0 if every node is well, 2 if a node fails or cannot be
-reached at the start, 2 or 4 if a connection breaks later, 1 if no host matches. It is 130
-after Ctrl-C, and 2 if an option or the installation cannot be used.
+reached at the start, 2 or 4 if a connection breaks later, 1 if no host matches --limit. It is 130
+after Ctrl-C, and 2 if an option or the installation cannot be used, or the group has no host.
 """
 
 Inventory = Annotated[
@@ -209,8 +209,12 @@ def _add(
             more=context.args,
         )
         how = "json" if as_json else "quiet" if quiet else "plain" if plain else "live"
-        raise typer.Exit(run(playbook, content, options, how))
+        raise typer.Exit(run(playbook, content, options, how, command))
 
+    if is_plan:  # which is both
+        for name, option, letter in (("check", "--check", "-C"), ("diff", "--diff", "-D")):
+            implied = typer.Option(option, letter, hidden=True, help="Always, here.")
+            play.__annotations__[name] = Annotated[bool, implied]
     for name, option, is_there in (
         ("serial", "--serial", has_batches),
         ("report", "--report", has_report),
@@ -230,8 +234,8 @@ def _refuse(words: str) -> None:
     raise typer.Exit(exit_codes.USAGE)
 
 
-def run(playbook: str, content: str, options: Options, how: str) -> int:
-    """Run a playbook with this content, and return the exit code.
+def run(playbook: str, content: str, options: Options, how: str, command: str) -> int:
+    """Run a playbook with this content for a command, and return the exit code.
 
     `how` is live, plain, quiet or json.
     """
@@ -268,7 +272,7 @@ def run(playbook: str, content: str, options: Options, how: str) -> int:
         if missing := missing_collection(os.environ):
             output.message(missing)
         passwords = _ask(prompts(wanted, Path.cwd(), os.environ))
-        return show(playbook, wanted, passwords, how)
+        return show(playbook, wanted, passwords, how, command)
     except (OptionInvalid, CannotRun) as error:
         output.error(str(error))
         return exit_codes.USAGE

@@ -29,17 +29,21 @@ _STYLES = {
 }
 
 
-def show(playbook: str, wanted: Sequence[str], passwords: Mapping[str, str], how: str) -> int:
+def show(
+    playbook: str, wanted: Sequence[str], passwords: Mapping[str, str], how: str, command: str
+) -> int:
     """Run a playbook, and print what the user wants to see. Return the exit code."""
     with pipes.unread():  # nodes that change are not left halfway, as Ansible does not leave them
-        return _show(playbook, wanted, passwords, how)
+        return _show(playbook, wanted, passwords, how, command)
 
 
-def _show(playbook: str, wanted: Sequence[str], passwords: Mapping[str, str], how: str) -> int:
+def _show(
+    playbook: str, wanted: Sequence[str], passwords: Mapping[str, str], how: str, command: str
+) -> int:
     progress = _progress(playbook)
     lines: list[str] = []
     with ExitStack() as stack:
-        log = _open_log(playbook)
+        log = _open_log(command)
         if log is not None:
             stack.callback(log.close)
         say, feed = _printer(how, progress, lines, stack)
@@ -82,10 +86,10 @@ def _progress(playbook: str) -> Progress:
     return Progress(stages.of_playbook(plays), own, has_verdicts=files.has_report(text))
 
 
-def _open_log(playbook: str) -> log_files.Log | None:
+def _open_log(command: str) -> log_files.Log | None:
     place = log_files.folder(os.environ)
     try:
-        return log_files.create(place, playbook, output.message)
+        return log_files.create(place, command, output.message)
     except OSError as error:
         output.message(f"no log is written, because {place} cannot be used: {error}")
         return None

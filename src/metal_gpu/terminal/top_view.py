@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -158,11 +159,13 @@ def _notes(
 def _remedies(machines: Sequence[Machine]) -> Iterator[Text]:
     """Yield a line with the commands that have the remedies, if something needs one."""
     known = codes(machines)
+    hosts = [one["host"] for one in urgent(machines) if one["answered"] or one["code"]]
+    host = shlex.quote(hosts[0]) if len(hosts) == 1 else "HOST"
     if known:
-        words = f"metal-gpu doctor HOST; metal-gpu explain {' '.join(known)}"
+        words = f"metal-gpu doctor {host}; metal-gpu explain {' '.join(known)}"
         yield _line(f"remedies: {words}", "dim")
     elif any(one["answered"] and one["error"] for one in machines):
-        yield _line("remedies: metal-gpu doctor HOST", "dim")
+        yield _line(f"remedies: metal-gpu doctor {host}", "dim")
 
 
 def _named(host: str, code: str | None, words: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -82,6 +83,31 @@ def test_each_host_has_its_line_and_the_others_go_on(start, known, key, inventor
     ]
 
 
+@pytest.mark.parametrize(
+    ("code", "more", "expected"),
+    [
+        ("NODE_UNREACHABLE", {"error": "x"}, "check the address, user and key with `ssh`"),
+        ("NO_GPU", {}, "if it has a GPU, run `lspci -d 10de:` on it, and check the"),
+    ],
+)
+def test_remedies_without_an_inventory(code, more, expected, capsys):
+    found = finding(code, "gpu-1", **more)
+    row = doctor_report.row(Node(Host("gpu-1", "gpu-1"), None, found))
+    for is_listed in (False, True):
+        doctor_report.show(row, is_listed=is_listed)
+        printed = capsys.readouterr().out
+        assert (f"remedy: {expected}" in printed) is not is_listed
+        assert ("the group" in printed) is is_listed
+
+
+def test_an_invalid_variable_is_one_finding(inventory):
+    wrong = {"ansible_connection": "local", "nvidia_driver_reboot_ok": "yes please"}
+    result = doctor("--json", "--inventory", inventory(here=wrong))
+    codes = [one["code"] for one in document(result)["hosts"][0]["findings"]]
+    assert codes.count("VARIABLE_INVALID") == 1
+    assert "RUN_STOPPED" not in codes
+
+
 def test_80_columns(start, known, key, inventory):
     """Sentences wrap between words."""
     server = start(Machine(keys=[key]))
@@ -90,7 +116,8 @@ def test_80_columns(start, known, key, inventory):
     words = ("-m", "metal_gpu", "doctor", "--inventory", path)
     lines, code = command.on_terminal(*words)
     assert code == exit_codes.NOT_ASKED
-    assert max(map(len, lines)) <= command.COLUMNS
+    long = [line for line in lines if len(line) > command.COLUMNS]
+    assert all(re.fullmatch(r" *`[^`]*`\S*", line) for line in long)  # a command stays whole
     piped = {word for line in command.run(*words[2:]).stdout.splitlines() for word in line.split()}
     assert piped <= {word for line in lines for word in line.split()}
 
@@ -221,12 +248,12 @@ def test_names_of_the_inventory(inventory):
     assert "no host and no group none" in unknown.stderr
 
 
-def test_quiet_is_silent_on_success_only(inventory):
+def test_quiet_is_silent_on_success_only(inventory, monkeypatch):
     path = inventory(away={"ansible_port": 1})
     result = doctor("-i", path, "--quiet")
     assert "NODE_UNREACHABLE" in result.stdout
     assert result.exit_code == exit_codes.NOT_ASKED
-    (Path(path)).write_text("gpu_nodes:\n  hosts: {}\n")
+    monkeypatch.setattr("metal_gpu.fleet.Fleet.observe", lambda _fleet: iter(()))
     result = doctor("-i", path, "--quiet")
     assert (result.exit_code, result.stdout) == (exit_codes.OK, "")
 

@@ -158,6 +158,30 @@ def test_a_named_inventory(inventory: Path, capsys: pytest.CaptureFixture[str]) 
     assert "has no host and no group gpu-9" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gpu_nodes: {gpu-1: , gpu-2: }\n", "no hosts. They belong below `hosts:` of a group"),
+        ("gpu_nodes: {hosts: {}}\n", "no hosts."),
+        ("gpu_node: {hosts: {gpu-1: }}\n", "has a group gpu_node; did you mean gpu_nodes?"),
+        ("gpu-nodes: {hosts: {gpu-1: }}\n", "has a group gpu-nodes; did you mean gpu_nodes?"),
+        ("others: {hosts: {far: }}\n", ""),
+    ],
+)
+def test_an_inventory_that_names_nobody(
+    text: str, said: str, inventory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inventory.write_text(text)
+    for path in (None, inventory):
+        if not said:
+            assert _addresses(chosen([], path)) == ["far"]
+            continue
+        with pytest.raises(typer.Exit) as ended:
+            chosen([], path)
+        assert ended.value.exit_code == exit_codes.USAGE
+        assert said in " ".join(capsys.readouterr().err.split())
+
+
 def test_an_inventory_that_cannot_be_used_is_no_reason_to_look_elsewhere(
     inventory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,37 @@ def test_finding_is_one_whole_line_with_its_remedy(capsys):
     assert reference == "    see docs/troubleshooting.md#node_unreachable"
 
 
+def test_long_lines_of_a_terminal(monkeypatch):
+    """A command stays whole, what goes on is indented, and no line of a node looks like ours."""
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, stream)
+    for name, value in {"TERM": "xterm", "COLUMNS": "40"}.items():
+        monkeypatch.setenv(name, value)
+    remedy = "run `lspci -d 10de: -vv`, or (`ssh -o BatchMode=yes -p 2222 admin@gpu-1.example`) and"
+    message = "gpu-1: 123456789 a\ngpu-2: ok"
+    output.print_finding(
+        {**FINDING, "message": message, "remedy": f"{remedy} look at what it says"}
+    )
+    output.print_line("  would: Install the driver of NVIDIA (none)")
+    output.error("a b c d e f g h i j k l m n o p q r s t")
+    assert re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines() == [
+        "refusal NODE_UNREACHABLE gpu-1:",
+        "    123456789 a",
+        "    gpu-2: ok",
+        "    remedy: run `lspci -d 10de: -vv`, or",
+        "        (`ssh -o BatchMode=yes -p 2222 admin@gpu-1.example`)",
+        "        and look at what it says",
+        "    see",
+        "        docs/troubleshooting.md#node_unreachable",
+        "  would: Install the driver of NVIDIA",
+        "      (none)",
+        "error: a b c d e f g h i j k l m n o p q",
+        "    r s t",
+    ]
+
+
 def test_table(capsys):
     output.print_table(["host", "GPUs"], [["gpu-1", "4"], ["gpu-10", "[red]8"]])
     lines = capsys.readouterr().out.splitlines()

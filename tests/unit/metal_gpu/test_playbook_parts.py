@@ -332,6 +332,19 @@ def test_the_inventory_of_the_folder_counts_if_nothing_else_is_set(
     assert options.default_inventory(tmp_path, environment) == expected
 
 
+@pytest.mark.parametrize("start", ["[gpu_nodes]\n", "# mine\n\n[all:vars] ; x\n"])
+def test_an_inventory_of_another_format_is_ansibles_to_judge(start, tmp_path):
+    """ansible-inventory reads it, whatever its name ends with."""
+    (tmp_path / "inventory.yml").write_text(f"{start}gpu-1 ansible_host=10.0.0.1\n")
+    options.check_inventory([str(tmp_path / "inventory.yml")])
+
+
+@pytest.mark.parametrize("place", ["none/x.json", "."])
+def test_a_report_that_cannot_be_written_is_refused_at_the_start(place, tmp_path):
+    with pytest.raises(options.OptionInvalid, match="--report"):
+        options.arguments(options.Options(report=str(tmp_path / place)))
+
+
 @pytest.mark.parametrize("inventory", ["", "inventory = hosts"])
 def test_a_run_without_any_inventory_says_how_to_get_one(inventory, tmp_path, monkeypatch):
     monkeypatch.setattr(options, "_OF_ANSIBLE", tmp_path / "etc")

@@ -11,6 +11,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -85,8 +86,9 @@ def test_plain_lines_without_a_terminal(environment: dict[str, str]) -> None:
     assert "NVSWITCH_ERROR_LOGGED: NVSwitch 0000:05:00.0: SXid 22003 Fatal, x" in switch
     assert head.split()[:4] == ["host", "GPU", "model", "use"]
     assert "[GPU is lost]; Xid 79 GPU off the bus; GPU_FAULTY" in lost
+    host = socket.gethostname()
     assert remedies == (
-        "remedies: metal-gpu doctor HOST; metal-gpu explain NVSWITCH_ERROR_LOGGED GPU_FAULTY"
+        f"remedies: metal-gpu doctor {host}; metal-gpu explain NVSWITCH_ERROR_LOGGED GPU_FAULTY"
     )
     assert good.split()[1] == "0"
     assert "12.1/16G" in good

@@ -117,7 +117,7 @@ def test_remedies_are_named_if_something_needs_one() -> None:
     waiting = _machine("gpu-2", answered=False, error="no answer yet")
     assert "remedies" not in "".join(_drawn(80, machines=[good, waiting]))
     bare = _machine("gpu-2", error="nvidia-smi is not installed")
-    assert _drawn(80, machines=[good, bare])[-2] == "remedies: metal-gpu doctor HOST"
+    assert _drawn(80, machines=[good, bare])[-2] == f"remedies: metal-gpu doctor {bare['host']}"
 
 
 def test_quiet_shows_what_needs_somebody() -> None:

@@ -41,6 +41,7 @@ _REFUSED = re.compile(
 )
 _ARM64 = ("aarch64", "arm64")
 _WRAPPING = "Task failed: "
+_NAME_PYTHON = "; name the node's Python with ansible_python_interpreter in the inventory"
 # Ansible also calls a host unreachable when SSH works but nothing can be written.
 _REACHED = ("Failed to create temporary directory", "No space left on device")
 _WHERE = {"doas": " (`permit nopass` in /etc/doas.conf)"}
@@ -140,8 +141,12 @@ def why_unobserved(host: str, result: Mapping[str, object], method: str = "") ->
             return _not_root(host, named.rpartition(".")[2], refused[0])
     if result.get("unreachable") and not error.startswith(_REACHED):
         return finding("NODE_UNREACHABLE", host, error=redact(error))
-    last = printed[0].strip().rpartition("\n")[2]
-    return finding("NODE_NOT_OBSERVED", host, error=redact(f"{error}: {last}" if last else error))
+    lines = printed[0].strip().split("\n")
+    # Of a traceback, the last line says why; a shim of Python has its reason in the first one.
+    line = lines[0] if "command not found" in lines[0] else lines[-1]
+    said = f"{error}: {line}" if line else error
+    said += _NAME_PYTHON if "command not found" in line else ""
+    return finding("NODE_NOT_OBSERVED", host, error=redact(said))
 
 
 def _not_root(host: str, method: str, words: str) -> dict[str, str]:

@@ -200,13 +200,19 @@ def test_a_template_with_a_mistake_is_left_to_the_plan_that_reads_it():
         ("metal_gpu_engin", "metal_gpu_engine"),
         ("containerd_verison", "containerd_version"),
         ("nvidia_driver_reboot", "nvidia_driver_reboot_ok"),
+        ("nvidia_drver_version", "nvidia_driver_version"),
+        ("nvidia_drvier_version", "nvidia_driver_version"),
+        ("gpucount", "gpu_count"),
+        ("gpuCount", "gpu_count"),
+        ("driver_version", "nvidia_driver_version"),
+        ("registry_hosts", "registries_hosts"),
         ("nvidia_driver_colour", None),
         ("metal_gpu_colour", None),
         ("metal_gpu_observation_was_fresh", None),
     ],
 )
 def test_a_variable_that_nothing_reads(name, near):
-    (notice,) = variables.notice_unknown({"gpu-1": {name: 1, "gpu_count": 4}})
+    (notice,) = variables.notice_unknown({"gpu-1": {name: 1, "gpu_expected": {}}})
     assert notice["code"] == "VARIABLE_UNKNOWN"
     assert notice["severity"] == "notice"
     hint = f"; did you mean {near}?" if near else ""
@@ -226,10 +232,23 @@ def test_a_variable_that_nothing_reads(name, near):
         "verify_smoke_pods",
         "gpus",
         "metal",
+        *(
+            "docker_version",
+            "docker_packages",
+            "docker_users",
+            "kube_version",
+            "version",
+        ),  # Kubespray
+        *("cri_version", "container_manager", "node_name", "hosts", "ansible_host", "reboot_ok"),
     ],
 )
 def test_a_variable_that_is_none_of_our_business(name):
     assert variables.notice_unknown({"gpu-1": {name: 1}}) == []
+
+
+def test_a_variable_that_a_template_of_ours_may_read():
+    own = {"driver_version": "580", "nvidia_driver_version": "{{ driver_version }}"}
+    assert variables.notice_unknown({"gpu-1": own}) == []
 
 
 def test_one_notice_for_all_hosts():

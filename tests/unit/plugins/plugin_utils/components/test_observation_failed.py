@@ -77,3 +77,24 @@ def test_finding_stops_its_node_in_preflight_and_verify(failed: ObservationFaile
     verdict = reconcile("gpu-1", None, 2, None, None, [found])
     assert [one["code"] for one in verdict["findings"]] == ["OBSERVATION_FAILED"]
     assert not verdict["ok"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        # pyenv's shim of a version that is not chosen; a user's report of November 2026.
+        (
+            "pyenv: python3.13: command not found\n\nThe `python3.13' command exists in these "
+            "Python versions:\n  3.13.0\n\nNote: See 'pyenv help global' for tips on "
+            "allowing both\n      Python versions to be found at the same time.\n",
+            "x: pyenv: python3.13: command not found; name the node's Python with "
+            "ansible_python_interpreter in the inventory",
+        ),
+        ("Traceback (most recent call last):\n  File\nOSError: y\n", "x: OSError: y"),
+        ("", "x"),
+    ],
+)
+def test_why_a_python_does_not_answer(printed, expected):
+    found = why_unobserved("gpu-1", {"msg": "x", "module_stderr": printed})
+    assert found["code"] == "NODE_NOT_OBSERVED"
+    assert found["message"].endswith(f"not observed: {expected}")

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.plugin_utils.tags import ROLES
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, former
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import table, word
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import no_answer, table, word
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     CRIO,
     plan,
@@ -376,7 +376,13 @@ def test_gpu_that_the_plugin_calls_unhealthy_stays_a_finding() -> None:
 
 @pytest.mark.parametrize(
     ("unanswered", "ok", "outcome"),
-    [([], True, "ok"), ([], False, "unhealthy"), ([AWAY], False, "cluster_down")],
+    [
+        ([], True, "ok"),
+        ([], False, "unhealthy"),
+        ([AWAY], False, "cluster_down"),
+        ([no_answer("The kubeconfig /a b does not exist. Set …")], False, "refused"),
+        ([AWAY, no_answer("The kubeconfig /a does not exist. Set …")], False, "cluster_down"),
+    ],
 )
 def test_outcome(unanswered: list[Any], ok: bool, outcome: str) -> None:
     assert fleet.outcome([{"ok": True}, {"ok": ok}], unanswered) == outcome
