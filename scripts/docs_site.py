@@ -38,9 +38,12 @@ LINK = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
 STYLE = """\
 .md-grid { max-width: 76rem; }
 .md-typeset td code { white-space: nowrap; }
+.md-typeset pre > code { white-space: pre-wrap; }
+@media (max-width: 44em) { .md-typeset td code { white-space: normal; } }
 """
 # What a reader looks for who has a finding, and where it is.
 WORD, SECTION = "GPU_FAULTY", "docs/troubleshooting.html#gpu_faulty"
+UNSEARCHED = ("docs/decisions/", "CHANGELOG.md")
 ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 # What a browser loads with a page, other than a link that the reader follows.
 FOREIGN = re.compile(
@@ -98,6 +101,8 @@ class Pages:
             return self._follow(name, link.group())
 
         text = LINK.sub(follow, source.read_text(encoding="utf-8"))
+        if name.startswith(UNSEARCHED):  # their words would hide the guides
+            text = f"---\nsearch:\n  exclude: true\n---\n\n{text}"
         self._write(name, "\n".join(lists(text)) + "\n")
 
     def _follow(self, page: str, link: str) -> str:

@@ -55,6 +55,13 @@ def test_what_a_page_links_to_comes_along(checkout: Path) -> None:
     assert pages.broken == []
 
 
+def test_decisions_are_not_searched(checkout: Path) -> None:
+    pages = Pages(checkout / "site")
+    pages.add("docs/decisions/001-plan.md")
+    text = (checkout / "site/docs/decisions/001-plan.md").read_text()
+    assert text.startswith("---\nsearch:\n  exclude: true\n---\n\n# 001: Plan")
+
+
 @pytest.mark.parametrize("link", ["docs/nowhere.md", "../outside.md", "docs/nowhere.svg"])
 def test_broken_link_is_named_with_its_page(checkout: Path, link: str) -> None:
     pages, _text = add(checkout, f"[a]({link})\n")

@@ -704,6 +704,7 @@ def test_a_refused_run_has_the_findings_of_its_hosts(a_run):
     a_run.end("ok", "gpu-1", task_action="metal.gpu.fleet", res={"stopped": {"gpu-1": [found]}})
     (host,) = document_of(a_run.progress)["hosts"]
     assert (host["state"], host["findings"][0]["code"]) == ("failed", "SUDO_REFUSED")
+    assert host["verdict"] == "SUDO_REFUSED"
 
 
 @pytest.mark.parametrize(
