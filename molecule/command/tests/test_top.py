@@ -90,5 +90,5 @@ def test_a_lost_gpu_is_first(prepared: Any, command: Any) -> None:
     assert first.split()[0] == "gpu-1"
     assert "GPU is lost" in done.out
     assert "GPU_FAULTY" in first
-    assert "remedies: metal-gpu doctor HOST; metal-gpu explain " in done.out
+    assert "remedies: metal-gpu doctor gpu-1; metal-gpu explain " in done.out
     assert "needs somebody" in done.out

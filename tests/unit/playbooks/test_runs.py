@@ -172,14 +172,17 @@ def pipeline(folder: Path, hosts: dict[str, Any]) -> Run:
 
 
 def test_pipeline_tells_outcomes_apart(tmp_path, fleet):
-    healthy, lost, wrong = (fleet.inventory(1) for _ in range(3))
+    healthy, lost, wrong, away = (fleet.inventory(1) for _ in range(4))
+    kubeconfig = Path(away["gpu_nodes"]["vars"]["metal_gpu_kubeconfig"]).read_text()
+    (tmp_path / "away").write_text(re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:1", kubeconfig))
+    away["gpu_nodes"]["vars"]["metal_gpu_kubeconfig"] = str(tmp_path / "away")
     lost["gpu_nodes"]["hosts"]["gpu-0"]["gpu_count"] = 3
     wrong["gpu_nodes"]["vars"]["verify_smoke_timeout"] = "soon"
     expected = {
         0: healthy,
         10: lost,
         11: wrong,
-        12: inventory({"gpu-0": healthy["gpu_nodes"]["hosts"]["gpu-0"]}),
+        12: away,
         13: {"others": {"hosts": {"gpu-0": {}}}},
     }
     found = {code: pipeline(tmp_path, hosts) for code, hosts in expected.items()}
