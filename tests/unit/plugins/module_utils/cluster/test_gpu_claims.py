@@ -40,7 +40,9 @@ GONE = {"deletionTimestamp": "2026-11-21T10:00:00Z"}
     ],
 )
 def test_who_holds_gpus(found, gpus):
-    assert parse_claim(found) == Claim("b", "a", "gpu-1", gpus, None, "7")
+    leaves = "deletionTimestamp" in found["metadata"]
+    expected = Claim("b", "a", "gpu-1", gpus, None, "7", kind="ReplicaSet", leaves=leaves)
+    assert parse_claim(found) == expected
 
 
 @pytest.mark.parametrize(
