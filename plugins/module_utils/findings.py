@@ -185,6 +185,11 @@ CLUSTER_BUSY (refusal): the API server is too busy to answer: {error}
 Remedy: run again later; until then, look for clients that ask too much, with `kubectl get --raw
   /metrics | grep apiserver_flowcontrol_rejected_requests_total`
 
+CLUSTER_REJECTED (refusal): the admission policy or webhook {by} rejects what this run changes in
+  the cluster: {error}
+Remedy: exempt the user of the kubeconfig from it, or let it accept the labels and the objects that
+  docs/teardown.md lists
+
 CLUSTER_FORBIDDEN (refusal): the API server does not let {user} {verb} {resource} {scope}
 Remedy: grant this permission to the user; docs/permissions.yml lists every permission that this
   collection needs

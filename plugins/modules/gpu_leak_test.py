@@ -132,6 +132,10 @@ options:
     description: Number of seconds to wait for the pods of a batch of nodes.
     type: int
     default: 300
+  machines:
+    description: The ids of the machines, as in M(metal.gpu.gpu_capacity). No pod runs on others.
+    type: dict
+    default: {}
   batch:
     description: Number of nodes that are tested at the same time.
     type: int
@@ -254,7 +258,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport i
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Result, Try
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_module.ARGUMENTS,
@@ -266,6 +270,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "runtime_class": {"type": "str", "default": "nvidia"},
     "other_resources": {"type": "list", "elements": "str", "default": []},
     "batch": {"type": "int", "default": 10},
+    "machines": {"type": "dict", "default": {}},
 }
 
 
@@ -278,6 +283,7 @@ def run(
     batch: int,
     check_mode: bool,
     others: Sequence[str] = (),
+    machines: Mapping[str, Mapping[str, str | None]] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" if a node failed; raise KubeError."""
@@ -288,11 +294,11 @@ def run(
     left |= leak_run.remove_namespaces(client, [] if check_mode else old)
     swept += [name for name in old if name not in left]
     results: dict[str, dict[str, Result]] = {name: {} for name in nodes}
-    there = leak_run.nodes_of(client, nodes, template.resource, others)
+    there = leak_run.nodes_of(client, nodes, template.resource, others, machines)
     known = [name for name in nodes if name in there]
     for name in nodes:
         if name not in there:
-            text = "the cluster has no node of this name"
+            text = "the cluster has no node of this name, or it is another machine"
             absent = Result(leak_pods.UNPROVEN, message=text)
             results[name] = dict.fromkeys(attempts, absent)
     if check_mode:
@@ -310,7 +316,7 @@ def run(
         # Meanwhile, a device plugin that had just started has offered its GPUs. Without an answer,
         # what the pods have seen still counts.
         with suppress(KubeError):
-            there = leak_run.nodes_of(client, nodes, template.resource, others)
+            there = leak_run.nodes_of(client, nodes, template.resource, others, machines)
 
     no_gpu = {name: leak_pods.offers_no_gpu(one, template.resource) for name, one in there.items()}
     findings: list[dict[str, str]] = []
@@ -360,6 +366,7 @@ def main() -> None:
             batch=params["batch"],
             check_mode=module.check_mode,
             others=params["other_resources"],
+            machines=params["machines"],
         ),
         nodes={},
         findings=[],

@@ -36,6 +36,11 @@ _PLUGIN = re.compile(
 )
 # Words of kube_errors. A server that is only starting says 503, too.
 _BUSY = re.compile(r"rejected the request to [^(]*\(429\): .*", re.DOTALL)
+# A policy of admission, or a webhook. Answers of kube-apiserver 1.37.1.
+_DENIED = re.compile(
+    r"ValidatingAdmissionPolicy '(?P<policy>[^']+)'[^\"]*? denied request: [^\"]*"
+    r'|admission webhook "(?P<webhook>[^"]+)" denied the request: [^"]*'
+)
 _CONFLICT = re.compile(
     r'conflict with "(?P<manager>[^"]+)" using [^"]*","field":"(?P<field>[^"]+)"'
 )
@@ -98,6 +103,14 @@ def _busy(text: str) -> tuple[str, dict[str, Any]] | None:
     return ("CLUSTER_BUSY", {"error": quote(match[0])}) if match else None
 
 
+def _denied(text: str) -> tuple[str, dict[str, Any]] | None:
+    match = _DENIED.search(text)
+    if match is None or re.search(r'\bpods "', text):  # the caller knows more about a pod
+        return None
+    by = match["policy"] or match["webhook"]
+    return "CLUSTER_REJECTED", {"by": by, "error": quote(match[0])}
+
+
 def _conflict(text: str) -> tuple[str, dict[str, Any]] | None:
     pairs = _CONFLICT.findall(text)
     if not pairs:
@@ -116,6 +129,7 @@ _RECOGNISED: tuple[Callable[[str], tuple[str, dict[str, Any]] | None], ...] = (
     _unauthenticated,
     _forbidden,
     _busy,
+    _denied,
     _conflict,
     _immutable,
 )

@@ -36,7 +36,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.leak_pods import Template
@@ -282,12 +282,18 @@ def _refused(error: ApiRefused | ApiUnreachable, resource: str) -> Result:
 
 
 def nodes_of(
-    client: Client, names: Sequence[str], resource: str, others: Collection[str]
+    client: Client,
+    names: Sequence[str],
+    resource: str,
+    others: Collection[str],
+    machines: Mapping[str, Mapping[str, str | None]] | None = None,
 ) -> dict[str, NodeStatus]:
     """Return those of these nodes that the cluster has, by name. `others` are GPUs as well."""
 
     def keep(node: dict[str, Any]) -> NodeStatus | None:
-        is_named = section(node, "metadata").get("name") in names
-        return node_status.parse_node(node, resource, others) if is_named else None
+        name = str(section(node, "metadata").get("name"))
+        if name not in names or node_status.another(node, (machines or {}).get(name)):
+            return None
+        return node_status.parse_node(node, resource, others)
 
     return client.snapshot("nodes", keep)

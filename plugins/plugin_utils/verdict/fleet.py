@@ -335,8 +335,9 @@ def outcome(
     verdicts: Iterable[Mapping[str, Any]], unanswered: Sequence[Finding], *, is_proof: bool = True
 ) -> str:
     """Return what a run that has started comes to; `is_proof` unless tags left the proof out."""
-    if unanswered:
-        return silence(one["message"] for one in unanswered)
+    silent = [one["message"] for one in unanswered if one["code"] != "CLUSTER_REJECTED"]
+    if silent:
+        return silence(silent)
     of_nodes = [*verdicts]
     if any(map(fails, of_nodes)):
         return "unhealthy"

@@ -210,6 +210,16 @@ def test_without_the_permission_for_a_namespace_nothing_privileged_runs(cluster,
     assert text in result["findings"][0]["message"]
 
 
+def test_no_pod_runs_on_another_machine_of_the_same_name(cluster, leak):
+    other = node("gpu-1", {GPU: 4})
+    other["status"]["nodeInfo"] = {"bootID": "b9", "machineID": "m9"}
+    cluster.put("nodes", other)
+    ours = {"gpu-1": {"boot_id": "b1", "machine_id": "m1"}}
+    result = leak("gpu-1", machines=ours, fails=True)
+    assert {*states(result).values()} == {"unproven"}
+    assert cluster.made("create", "pods") == []
+
+
 def test_a_namespace_that_a_killed_run_left_behind(cluster, leak):
     process = subprocess.Popen(["sleep", "60"])
     identity = process_identity.read_identity(process.pid)

@@ -99,6 +99,14 @@ IMMUTABLE = (
             "CLUSTER_BUSY", "(tried 19 times in 120 s)", id="busy",
         ),
         pytest.param(
+            'Failed to patch object: {"kind":"Status","message":"nodes \\"gpu-1\\" is forbidden: '
+            "ValidatingAdmissionPolicy 'labels' with binding 'b' denied request: no labels\","
+            '"reason":"Invalid","code":422}',
+            "CLUSTER_REJECTED",
+            "labels rejects what this run changes in the cluster: ValidatingAdmissionPolicy "
+            "'labels' with binding 'b' denied request: no labels", id="policy",
+        ),
+        pytest.param(
             IMMUTABLE, "CLUSTER_IMMUTABLE",
             'created: RuntimeClass.node.k8s.io "nvidia" is invalid: handler: Invalid value: null: '
             "field is immutable", id="immutable",

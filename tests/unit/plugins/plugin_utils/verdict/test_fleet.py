@@ -382,6 +382,8 @@ def test_gpu_that_the_plugin_calls_unhealthy_stays_a_finding() -> None:
         ([AWAY], False, "cluster_down"),
         ([no_answer("The kubeconfig /a b does not exist. Set …")], False, "refused"),
         ([AWAY, no_answer("The kubeconfig /a does not exist. Set …")], False, "cluster_down"),
+        # The server works, and a policy says no.
+        ([finding("CLUSTER_REJECTED", "cluster", by="p", error="no")], False, "unhealthy"),
     ],
 )
 def test_outcome(unanswered: list[Any], ok: bool, outcome: str) -> None:
