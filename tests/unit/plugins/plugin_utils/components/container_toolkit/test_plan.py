@@ -292,6 +292,23 @@ def test_docker_that_is_still_to_come() -> None:
         assert planned["data"]["config"] is None
 
 
+@pytest.mark.parametrize(
+    ("version", "driver", "found", "is_named"),
+    [
+        pytest.param("1.30.14", "systemd", "cgroupfs", True, id="differ"),
+        pytest.param("1.30.14", "systemd", "systemd", False, id="same"),
+        pytest.param("1.37.1", "systemd", "cgroupfs", False, id="the kubelet asks"),
+        pytest.param("1.30.14", None, "cgroupfs", False, id="unknown"),
+    ],
+)
+def test_cgroup_driver_of_docker(
+    version: str, driver: str | None, found: str, is_named: bool
+) -> None:
+    node = merge(docker(cgroup_driver=found), {"kubelet": {"version": version}})
+    made = plan(PLANNER, merge(DOCKER, {**node, "cgroup": {"driver": driver}}), default=None)
+    assert ("CGROUP_DRIVERS_DIFFER" in [one["code"] for one in made["notices"]]) is is_named
+
+
 def test_runtime_that_is_a_flag_and_a_key_gets_only_the_default() -> None:
     binary = "nvidia-container-runtime"
     found = {"nvidia": {"type": None, "binary": binary}}
