@@ -184,7 +184,9 @@ def compute(beliefs: Beliefs, node: Node) -> dict[str, Any]:
     beliefs.equal("CUDA, wrong uses", "no visible device", 100, hidden)
     for path, number in (("/dev/nvidia-uvm", 999), ("/dev/nvidiactl", 100)):
         covered = cuda("init", cover=path)["error"] if Path(path).exists() else None
-        beliefs.equal("CUDA, wrong uses", f"{path} is no device", covered and number, covered)
+        beliefs.equal(
+            "CUDA, wrong uses", f"{path} is no device", None if covered is None else number, covered
+        )
     said = cuda("errors")
     for row in yaml.safe_load(ERRORS.read_text())["errors"]:
         words = said.get(str(row["number"]))
@@ -220,7 +222,7 @@ def specification(beliefs: Beliefs, node: Node, ctk: Path, kind: str) -> Path | 
         [ctk, "cdi", "generate", f"--vendor={vendor}", f"--class={class_}", f"--output={path}",
          f"--nvidia-cdi-hook-path={ctk.parent / 'nvidia-cdi-hook'}"],
         capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
-    beliefs.add("CDI", "nvidia-ctk cdi generate ends with 0", done.stderr[-300:] or "no words",
+    beliefs.add("CDI", "nvidia-ctk cdi generate ends with 0", (done.stderr.splitlines() or ["no words"])[-1],
                 holds=done.returncode == 0)  # fmt: skip
     if done.returncode:
         return None
