@@ -222,8 +222,8 @@ def specification(beliefs: Beliefs, node: Node, ctk: Path, kind: str) -> Path | 
         [ctk, "cdi", "generate", f"--vendor={vendor}", f"--class={class_}", f"--output={path}",
          f"--nvidia-cdi-hook-path={ctk.parent / 'nvidia-cdi-hook'}"],
         capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
-    beliefs.add("CDI", "nvidia-ctk cdi generate ends with 0", (done.stderr.splitlines() or ["no words"])[-1],
-                holds=done.returncode == 0)  # fmt: skip
+    words = (done.stderr.splitlines() or ["no words"])[-1]
+    beliefs.add("CDI", "nvidia-ctk generates", words, holds=done.returncode == 0)
     if done.returncode:
         return None
     document = yaml.safe_load(path.read_text())
