@@ -120,8 +120,8 @@ options:
   namespace:
     description:
       - Namespace of the pods. Admission policies can differ between namespaces.
-      - The privileged pod runs in a namespace of its own, which the module creates and deletes:
-        whoever may run programs in pods of O(namespace) would have the node otherwise.
+      - The privileged pod runs in a namespace of its own, which the module creates and deletes.
+        Otherwise, whoever may run programs in pods of O(namespace) would have the node.
     type: str
     default: default
   priority_class:
