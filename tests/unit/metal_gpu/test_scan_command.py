@@ -162,12 +162,12 @@ def test_command(
 
 def test_document_has_the_inventory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, machines = tmp_path / "inventory.yml", [_machine()]
-    prepared = scan_inventory.prepared(path, None, machines, Settings(user="admin"))
+    prepared = scan_inventory.prepared(path, machines, Settings(user="admin"))
     chosen = [Target("gpu-1", None, None, "argument 1")]
     command._print_document(chosen, Found(machines, [], []), prepared)
     inventory = parsed("scan", capsys.readouterr().out)["inventory"]
-    assert (inventory["path"], inventory["changed"]) == (str(path), True)
-    assert "+    gpu-1:" in inventory["diff"]
+    assert (inventory["path"], inventory["written"]) == (str(path), True)
+    assert "    gpu-1:" in inventory["lines"]
 
 
 def test_unusable_configuration_of_ssh(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
