@@ -241,9 +241,14 @@ GPU_COUNT_DIFFERS (refusal): gpu_count is {declared}, but the PCI bus has {found
 Remedy: correct gpu_count in the inventory; or find the missing card: compare the addresses with
   those of a machine of the same model
 
-GPU_PASSED_THROUGH (refusal): vfio-pci reserves GPUs for virtual machines: {addresses}
+GPU_PASSED_THROUGH (refusal): another driver of the kernel has GPUs, as vfio-pci for virtual
+  machines: {addresses}
 Remedy: remove the binding (`vfio-pci.ids=` on the kernel command line, or a file in
   /etc/modprobe.d) and reboot, or remove the node from the group
+
+MACHINE_UNSUPPORTED (refusal): this kind of machine is not supported: {kind}
+Remedy: remove the node from the group; for a virtual GPU, install the guest driver of the
+  hypervisor's vGPU release and a license yourself: a driver that works is kept
 
 # --- driver ---------------------------------------------------------------------------------------
 
@@ -261,10 +266,10 @@ FLAVOUR_UNSUPPORTED (refusal): nvidia_driver_flavour {flavour} allows no kernel 
 Remedy: set `nvidia_driver_flavour: auto`; GPUs that need different kernel modules cannot share a
   node
 
-NOUVEAU_LOADED (stop): the kernel module nouveau is loaded, and its removal needs a reboot;
-  nvidia_driver_reboot_ok is {reboot_ok}
-Remedy: set `nvidia_driver_reboot_ok: true` for this node; or blacklist nouveau, and reboot the node
-  yourself
+NOUVEAU_LOADED (stop): {evidence}, and its removal needs a reboot; nvidia_driver_reboot_ok is
+  {reboot_ok}
+Remedy: set `nvidia_driver_reboot_ok: true` for this node; or blacklist the module in
+  /etc/modprobe.d, rebuild the initial ramdisk, and reboot the node yourself
 
 REBOOT_NEEDED (stop): the node needs a reboot ({evidence}); nvidia_driver_reboot_ok is {reboot_ok}
 Remedy: set `nvidia_driver_reboot_ok: true` for this node, or drain and reboot it yourself
@@ -295,8 +300,8 @@ Remedy: {way|run `mokutil --import FILE` with the certificate of DKMS's key, suc
 
 DRIVER_FROM_ELSEWHERE (refusal): driver {found} comes from no installed package and does not work:
   {error}
-Remedy: remove the driver, and run again; `nvidia-uninstall` removes the driver of NVIDIA's .run
-  installer
+Remedy: {remedy|remove the driver, and run again; `nvidia-uninstall` removes the driver of NVIDIA's
+  .run installer}
 
 DRIVER_WITHOUT_PACKAGE (notice): driver {found} works and is kept; it comes from no installed
   package that the role knows
@@ -304,8 +309,8 @@ Remedy: nothing to do; to replace it by packages, drain the node, remove the dri
   installer's: `nvidia-uninstall`), and run again
 
 DRIVER_UNFINISHED (notice): driver {found} works, but may be missing after the next boot: {packages}
-Remedy: fix the error in the build log, then run `dpkg --configure -a`; or remove the packages with
-  `apt-get purge {names|PACKAGE}`
+Remedy: {way|fix the error in the build log}, then run `dpkg --configure -a`; or remove the packages
+  with `apt-get purge {names|PACKAGE}`
 
 DRIVER_NOT_YET (notice): no driver works yet ({error}), so the role neither links the devices nor
   writes the CDI specification
@@ -391,8 +396,8 @@ Remedy: install the program that built it (`apt-get install initramfs-tools`, or
 
 DKMS_BUILD_FAILED (refusal): DKMS could not build the module of driver {version} for kernel
   {kernel}: {error}; the log is {log}
-Remedy: remove the cause, run `dkms install {source|nvidia/VERSION} -k {kernel|$(uname -r)}` on the
-  node, and run again; or install another recorded driver, which may build: {others|set
+Remedy: {way|remove the cause}, run `dkms install {source|nvidia/VERSION} -k {kernel|$(uname -r)}`
+  on the node, and run again; or install another recorded driver, which may build: {others|set
   nvidia_driver_version}; and first remove this one with `nvidia_driver_state: absent`
 
 MODULE_REJECTED (stop): the kernel does not load {modules}: {error}
@@ -430,9 +435,9 @@ MODULE_STREAM_TAKEN (refusal): the stream {found} of the DNF module nvidia-drive
   {version} is in the stream {expected}
 Remedy: if nothing else needs the enabled stream, run `dnf module reset nvidia-driver`
 
-DRIVER_BROKEN (refusal): driver {found} is installed but does not work: {error}
-Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node; repair the driver, or remove it and
-  run again
+DRIVER_BROKEN (refusal): {found}: {error}
+Remedy: {remedy|read `dmesg | grep -iE 'nvrm|nvidia|module'` on the node, and give the lines to
+  `metal-gpu explain`; repair the driver, or remove it and run again}
 
 DRIVER_KEPT (notice): driver {found} works and is kept, and metal.gpu does not update it (the role
   would install driver {expected})
@@ -907,8 +912,9 @@ Remedy: run again: the next run starts with `dpkg --configure -a`
 
 PACKAGES_UNFINISHED (refusal): dpkg could not finish installing packages, so every further
   installation fails: {packages}
-Remedy: fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname
-  -r)`), then run `dpkg --configure -a`; or remove the packages with `apt-get purge {names|PACKAGE}`
+Remedy: {way|fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname
+  -r)`)}, then run `dpkg --configure -a`; or remove the packages with `apt-get purge
+  {names|PACKAGE}`
 
 PACKAGES_NEEDED (refusal): the removal of {needed} would also remove packages that this collection
   did not install: {packages}
@@ -1166,19 +1172,19 @@ Remedy: {remedy|run `nvidia-smi` and `dmesg | grep -iE 'nvrm|nvidia'` on the nod
 
 NVML_COUNT_DIFFERS (failure): the PCI bus has {pci} GPUs, but the driver shows {nvml}; missing:
   {addresses}{log}
-Remedy: look for Xid messages with `dmesg | grep -i xid` on the node; reboot it if a GPU fell off
-  the bus, and replace a GPU that falls off again
+Remedy: {remedy|read `dmesg | grep -iE 'nvrm|nvidia'` on the node, and give the lines to `metal-gpu
+  explain`; drain the node and reboot it; replace a GPU that falls off the bus again (Xid 79)}
 
 NVML_CONTRADICTS (failure): nvidia-smi contradicts itself or the PCI bus: {evidence}
 Remedy: compare `nvidia-smi -L` with `lspci -d 10de:` on the node; if they still differ, reboot it
 
 NVML_TROUBLE (failure): nvidia-smi shows GPUs, but reports a problem: {error}
-Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node, and find the text in the table of
-  the reference
+Remedy: {remedy|run `nvidia-smi` and `dmesg | grep -i nvrm` on the node, and find the text in the
+  table of the reference}
 
 GPU_FAULTY (failure): {gpus} {report}: {error}{log}
 Remedy: drain the node and reboot it; if the error asks for a reset, `nvidia-smi --gpu-reset -i
-  INDEX` can replace the reboot; replace a GPU that fails again
+  INDEX` can replace the reboot; {again|replace a GPU that is lost again}
 
 GPU_UNRELIABLE (failure): {gpu} cannot be relied on, by its own report: {evidence}{log}
 Remedy: {remedy|drain the node, and reset the GPU with `nvidia-smi --gpu-reset -i INDEX`, or reboot;
@@ -1200,6 +1206,12 @@ PCIE_LINK_DIFFERS (notice): the PCIe link of a GPU is slower than that of identi
   node: {evidence}
 Remedy: drain the node, switch it off, and seat the card and its riser again; if the machine is
   wired like that, ignore this notice
+
+VGPU_UNLICENSED (failure): virtual GPUs have no license, so they are slow, and CUDA programs fail
+  after a while: {gpus}: {words}
+Remedy: run `journalctl -u nvidia-gridd` on the node, and give it a license: a token in
+  /etc/nvidia/ClientConfigToken, or the server in /etc/nvidia/gridd.conf, and `systemctl restart
+  nvidia-gridd`
 
 COMPUTE_PROHIBITED (failure): {gpus}: the compute mode is {mode}, so every CUDA program fails with
   error 46
@@ -1279,9 +1291,9 @@ Remedy: drain the node, install Fabric Manager {version|in the version of the dr
 
 FABRIC_NOT_READY (failure): the fabric of the GPUs is not ready, so CUDA programs fail with error
   802: {states}{log}
-Remedy: read `nvidia-smi -q | grep -A 3 Fabric`, `journalctl -u nvidia-fabricmanager` and
+Remedy: {remedy|read `nvidia-smi -q | grep -A 3 Fabric`, `journalctl -u nvidia-fabricmanager` and
   /var/log/fabricmanager.log on the node; if Fabric Manager runs, drain the node and reboot it,
-  because a restart alone does not train the GPUs again
+  because a restart alone does not train the GPUs again}
 
 FABRIC_UNHEALTHY (failure): the driver reports that the NVLink fabric of GPUs is not healthy:
   {states}{log}

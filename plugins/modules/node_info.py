@@ -250,9 +250,12 @@ gpu_node:
         flavour:
           description: Flavour of the loaded module, V(open) or V(proprietary).
           type: str
-        nouveau_blacklisted:
-          description: Whether C(modprobe.d) prevents loading nouveau.
-          type: bool
+        unblocked:
+          description: >-
+            Drivers of the kernel for NVIDIA's GPUs that C(modprobe.d) does not block. V(nouveau),
+            and V(nova_core) where an installed kernel has it.
+          type: list
+          elements: str
         initramfs_outdated:
           description: >-
             Whether the settings for nouveau in C(modprobe.d), or the parameters of this collection,
@@ -456,7 +459,7 @@ gpu_node:
         module_files: [updates/dkms/nvidia.ko]
         uvm_readable: true
         flavour: open
-        nouveau_blacklisted: true
+        unblocked: []
         initramfs_outdated: false
         initramfs_program: /usr/sbin/update-initramfs
         modules_load: [nvidia_uvm]
@@ -694,6 +697,10 @@ gpu_node:
             misconfigured:
               description: What is wrong with the configuration. V(None) if nothing is.
               type: str
+            degraded:
+              description: Parts of the health that are not as they should be, on some GPUs always.
+              type: list
+              elements: str
             healthy:
               description: Whether the driver reports nothing that is wrong with the links.
               type: bool
@@ -729,6 +736,7 @@ gpu_node:
             clique: 0
             health: null
             misconfigured: null
+            degraded: []
             healthy: true
         log: []
     health:
@@ -843,6 +851,12 @@ gpu_node:
             compute_mode:
               description: Which programs may use the GPU, such as V(Default).
               type: str
+            virtualization:
+              description: What a virtual machine has of the GPU, such as V(VGPU) for a part.
+              type: str
+            license:
+              description: The words about the license of a part of a GPU.
+              type: str
       sample:
         cuda_version: "13.0"
         error: null
@@ -868,6 +882,8 @@ gpu_node:
             mig_pending: Disabled
             mig_instances: []
             compute_mode: Default
+            virtualization: None
+            license: null
     kernel_log:
       description: >-
         Errors of GPUs and NVSwitches that the driver printed to the kernel log since it was loaded.

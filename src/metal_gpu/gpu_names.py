@@ -80,6 +80,11 @@ def name(device: str, reported: str | None) -> str:
     return f"{gpu_models.generation(device).name} {device}"
 
 
+def shown(device: str, reported: str | None) -> str:
+    """Return the name for a reader: what the driver reports, such as that of a virtual GPU."""
+    return reported.removeprefix(_BRAND) if reported else name(device, None)
+
+
 def group(model: str) -> str:
     """Return a name for the Ansible group of a model: lower case, digits and underscores."""
     words = re.sub(r"[^a-z0-9]+", "_", model.lower()).strip("_")

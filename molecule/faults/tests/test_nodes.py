@@ -105,7 +105,7 @@ GROUPS = {
     "GPUs that others have": (
         hardware("REBOOT_NEEDED NVML_UNAVAILABLE", "library-mismatch"),
         Break(
-            "GPU_PASSED_THROUGH NVML_UNAVAILABLE DRIVER_BROKEN GPU_UNHEALTHY",
+            "GPU_PASSED_THROUGH GPU_UNHEALTHY",
             of_lab("vfio"),
             of_lab("restore"),
         ),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 
 class NodeFiles:
@@ -97,11 +97,13 @@ class NodeFiles:
             for path in self._files(pattern) if glob.has_magic(pattern) else [pattern]:
                 self.read(path)
 
-    def read_layered(self, directories: Iterable[str], pattern: str, containing: str = "") -> None:
+    def read_layered(
+        self, directories: Iterable[str], pattern: str, containing: Collection[str] = ()
+    ) -> None:
         """Read the files of a configuration directory that exists in several places.
 
         A file hides files of the same name in later directories, as for systemd, modprobe and udev.
-        Texts without `containing` are not kept.
+        Texts with none of `containing` are not kept.
         """
         names: set[str] = set()
         for directory in directories:
@@ -109,7 +111,8 @@ class NodeFiles:
                 name = path.rsplit("/", 1)[1]
                 if name not in names:
                     names.add(name)
-                    if containing not in (self.read(path) or ""):
+                    text = self.read(path) or ""
+                    if containing and not any(word in text for word in containing):
                         self.texts.pop(path, None)
 
     def _files(self, pattern: str) -> list[str]:

@@ -85,7 +85,8 @@ class Layered(NamedTuple):
 
     directory: str
     pattern: str
-    containing: str = ""  # what a text must contain to be sent to the controller
+    # One of what a text must contain to be sent to the controller; empty: any text.
+    containing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

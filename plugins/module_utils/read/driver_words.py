@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 OPEN, LEGACY, RELEASE = "open", "legacy", "release"
 BOUND, SIGNATURE, MISMATCH, SYMBOLS = "bound", "signature", "mismatch", "symbols"
-INIT = "init"
+CONFIDENTIAL, INIT = "confidential", "init"
 
 
 class Words(NamedTuple):
@@ -141,6 +141,13 @@ ROWS = (
         is_of_node=True,
     ),
     Words(
+        CONFIDENTIAL,
+        r"CPU does not support confidential compute",
+        "The GPU is in confidential computing mode, and this is no confidential virtual machine.",
+        "turn the mode off with NVIDIA's gpu-admin-tools (`nvidia_gpu_tools.py --set-cc-mode=off "
+        "--reset-after-cc-mode-switch`), or use the GPU in a confidential virtual machine",
+    ),
+    Words(
         "firmware",
         r"RmFetchGspRmImages: No firmware image",
         "The driver has no firmware for the GPU: the lines before tell why.",
@@ -153,6 +160,52 @@ ROWS = (
         "The driver could not start the GPU. The numbers do not tell why: the lines before may.",
         "read what `dmesg` has before this line; drain the node, and switch it off and on again",
         is_generic=True,
+    ),
+)
+# Lines of DKMS's make.log, or of the installer of a .run file, which say why a build failed.
+BUILDS = (
+    Words(
+        "GPL",
+        r"uses GPL-only symbol",
+        "The driver is too old for this kernel: it uses a function that the kernel keeps for "
+        "modules under the GPL.",
+        "install a newer driver, or boot the former kernel and hold it",
+    ),
+    Words(
+        "compiler",
+        r"unrecognized command[- ]line option|unknown argument: |Failed CC version check"
+        r"|compiler differs from the one used",
+        "The compiler is not the one that built the kernel.",
+        "install the compiler that `cat /proc/version` names, such as gcc-12, then run `dkms "
+        "autoinstall`",
+    ),
+    Words(
+        "headers",
+        r"/lib/modules/\S+/build: No such file|[Kk]ernel headers for target kernel"
+        r"|Unable to find the kernel source tree|/build/include\S* .*No such file",
+        "The headers of the kernel are missing.",
+        "install them (`apt-get install linux-headers-$(uname -r)`, or `dnf install "
+        "kernel-devel-$(uname -r)`), then run `dkms autoinstall`",
+    ),
+    Words(
+        "disk",
+        r"No space left on device",
+        "The disk is full.",
+        "free space (`df -h /var /lib/modules /tmp`), then run `dkms autoinstall`",
+    ),
+    Words(
+        "kernel",
+        r"implicit declaration of function|too (?:few|many) arguments to function"
+        r"|has no member named|incompatible pointer type|kernel package \S+ is not supported",
+        "The driver does not know this kernel: mostly it is too old for it.",
+        "install a newer driver, or boot the former kernel and hold it",
+    ),
+    Words(
+        "program",
+        r"\b(?:gcc|cc|make|ld)(?:-\d+)?: (?:command )?not found|\bcc: No such file or directory",
+        "A program that builds modules is missing.",
+        "install `gcc` and `make`, and the compiler that `cat /proc/version` names, then run `dkms "
+        "autoinstall`",
     ),
 )
 # Ends what the driver says about a GPU, with the address of that GPU.
@@ -169,6 +222,11 @@ def find(line: str) -> Words | None:
     if not _ANY.search(line):
         return None
     return next(row for row, pattern in _COMPILED if pattern.search(line))
+
+
+def find_build(text: str) -> Words | None:
+    """Return the row for the words of a failed build, or None."""
+    return next((row for row in BUILDS if re.search(row.pattern, text)), None)
 
 
 def of_kind(kind: str) -> Words:

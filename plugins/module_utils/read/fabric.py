@@ -63,6 +63,7 @@ class GpuState(NamedTuple):
     # Not offered on H100 and H200. The bits behind it are no sign: some are set on healthy GPUs.
     health: str | None
     misconfigured: str | None
+    degraded: list[str]
 
     @property
     def is_good(self) -> bool:
@@ -126,6 +127,7 @@ def states(report: Report) -> list[GpuState]:
             gpu["fabric"]["clique"],
             gpu["fabric"]["health"],
             gpu["fabric"]["misconfigured"],
+            gpu["fabric"]["degraded"],
         )
         for gpu in report["gpus"]
         if gpu["fabric"] is not None

@@ -98,6 +98,15 @@ def supports(found: Generation, version: str) -> bool:
     )
 
 
+def why_unfit(found: Generation, version: str, flavour: str | None) -> str | None:
+    """Return why a driver does not serve GPUs of a generation, in words; None if it does."""
+    if not supports(found, version):
+        return f"{found.name} needs {branches(found)}, and {version} is installed"
+    if flavour and flavour not in found.flavours:
+        return f"{found.name} needs the {found.flavours[0]} kernel module, not the {flavour} one"
+    return None
+
+
 def branches(found: Generation) -> str:
     """Return the text for the branches that support the generation."""
     if found.last_branch is not None:

@@ -24,7 +24,9 @@ XID, SXID, LOST = "xid", "sxid", "lost"
 
 _LINE_LENGTH = 200
 _MOST_EVENTS = 200
-_FATAL = re.compile(r"\bFatal\b")
+# An error of NVLink that ended a program was fatal, whatever its own line says.
+_ENDED = re.compile(r"caused by previous Xid 1(?:4[4-9]|50)\b")
+_FATAL = re.compile(rf"\bFatal\b|{_ENDED.pattern}")
 
 
 class Event(TypedDict):
@@ -125,6 +127,8 @@ def tier(event: Event) -> str:
     found = meaning(event)
     if found.is_graded and not is_fatal(event):
         return xids.INFORMATION
+    if event["number"] == xids.ENDED and _ENDED.search(event["line"]):
+        return xids.RESET
     return found.tier
 
 

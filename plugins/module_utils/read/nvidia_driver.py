@@ -79,9 +79,14 @@ _VERSION_LINE = re.compile(
     r"NVRM version:.*? (?P<open>Open )?Kernel Module (?:for \S+ )?\s*(?P<version>\d[\d.]+)"
 )
 _BLACKLIST = re.compile(
-    r"^[ \t]*(blacklist[ \t]+nouveau|install[ \t]+nouveau[ \t]+(/usr)?/bin/(false|true))[ \t]*$",
+    r"^[ \t]*(?:blacklist[ \t]+([\w-]+)"
+    r"|install[ \t]+([\w-]+)[ \t]+(?:/usr)?/bin/(?:false|true))[ \t]*$",
     re.MULTILINE,
 )
+# Drivers of the kernel for NVIDIA's GPUs. The second one exists since Linux 6.15, and binds GPUs of
+# Turing to Ada. Source: beclab/Olares#3963, 2026-08-17
+NOUVEAU, NOVA = "nouveau", "nova_core"
+_NOVA_FILE = re.compile(r"(?:.*/)?nova[_-]core\.ko(?:\.\w+)?:", re.MULTILINE)
 
 
 # Debian's modules have other file names. modprobe finds them by a line such as
@@ -164,9 +169,18 @@ def parse_lines(text: str) -> list[str]:
     return [line for line in lines if line and line[0] not in "#;"]
 
 
-def is_nouveau_blocked(text: str) -> bool:
-    """Return whether a file of modprobe.d prevents loading nouveau."""
-    return bool(_BLACKLIST.search(text))
+def is_blocked(text: str, module: str) -> bool:
+    """Return whether a file of modprobe.d prevents that a device loads a module."""
+    names = ("".join(match.groups("")) for match in _BLACKLIST.finditer(text))
+    return any(name.replace("-", "_") == module for name in names)
+
+
+def parse_rivals(modules_deps: Iterable[str]) -> list[str]:
+    """Return the drivers for GPUs to be blocked, from the lists of modules of the kernels.
+
+    nouveau is blocked everywhere, and the other one where a kernel has it.
+    """
+    return [NOUVEAU, *([NOVA] if any(map(_NOVA_FILE.search, modules_deps)) else [])]
 
 
 def is_toolkit_package(name: str) -> bool:

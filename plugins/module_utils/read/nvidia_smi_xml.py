@@ -37,6 +37,8 @@ PROGRAM = "nvidia-smi"
 TIMEOUT_S = 60
 # What the driver wants if it wants nothing.
 NO_ACTION = "None"
+# What a driver says of GPUs that are parts of GPUs, and of those that have such parts.
+VGPU, HOST_VGPU = "VGPU", "Host VGPU"
 # Of the fabric: no words, or none that can be shown.
 UNKNOWN = "Unknown"
 
@@ -62,6 +64,12 @@ _NO_VALUE = re.compile(
     r"|request issue|blocked the request|requires (?:reset|restart))\b.*",
     re.IGNORECASE,
 )
+_DEGRADED = ("True", "Degraded")
+# MIG instances have counters of their own, and those of their GPU are then not offered.
+_INSTANCE_ERRORS = re.compile(
+    r"<volatile_count>\s*(?:<(?!/volatile_count)[^>]*>[^<]*)*?"
+    r"<sram_uncorrectable\w*>\s*(?P<number>[0-9]{1,18})\s*<"
+)
 _CLOCKS = ("clocks_event", "clocks_throttle")  # the second one before branch 535
 _QUOTED_LENGTH = 200
 
@@ -82,6 +90,7 @@ class FabricWords(TypedDict):
     clique: int | None
     health: str | None
     misconfigured: str | None
+    degraded: list[str]
 
 
 class Instance(TypedDict):
@@ -117,6 +126,8 @@ class Health(TypedDict):
     mig_pending: str | None
     mig_instances: list[Instance] | None
     compute_mode: str | None
+    virtualization: str | None
+    license: str | None
 
 
 class Gpu(Health):
@@ -193,13 +204,14 @@ def _parse_gpu(name: str, body: str) -> Gpu:
         raise ValueError("a markup declaration")
     gpu = ElementTree.fromstring(f"<gpu>{_NOT_XML.sub('?', text)}</gpu>")
     uuid = _text(gpu, "uuid")
+    of_instances = _sum(int(one["number"]) for one in _INSTANCE_ERRORS.finditer(body))
     return {
         "pci_address": address,
         "uuid": uuid if uuid and _UUID.fullmatch(uuid) else None,
         "model": _word(gpu, "product_name"),
         "recovery_action": _recovery_action(gpu),
-        "uncorrected": _uncorrected(gpu, "volatile"),
-        "uncorrected_sram": _uncorrected(gpu, "volatile", "sram_"),
+        "uncorrected": _either(_uncorrected(gpu, "volatile"), of_instances),
+        "uncorrected_sram": _either(_uncorrected(gpu, "volatile", "sram_"), of_instances),
         "uncorrected_ever": _uncorrected(gpu, "aggregate"),
         "sram_threshold_exceeded": _flag(gpu, "ecc_errors/aggregate/sram_threshold_exceeded"),
         "unrepairable_memory": _flag(gpu, "ecc_errors/unrepairable_memory"),
@@ -224,6 +236,8 @@ def _parse_gpu(name: str, body: str) -> Gpu:
         "mig_pending": _word(gpu, "mig_mode/pending_mig"),
         "mig_instances": _instances(body),
         "compute_mode": _word(gpu, "compute_mode"),
+        "virtualization": _word(gpu, "gpu_virtualization_mode/virtualization_mode"),
+        "license": _word(gpu, "vgpu_software_licensed_product/license_status"),
         "fabric": _fabric(gpu),
     }
 
@@ -297,6 +311,11 @@ def _fabric(gpu: Element) -> FabricWords | None:
         "clique": _number(gpu, "fabric/cliqueId"),
         "health": _word(gpu, "fabric/health/summary"),
         "misconfigured": _word(gpu, "fabric/health/incorrect_configuration"),
+        "degraded": [
+            f"{one.tag}: {(one.text or '').strip()}"[:_QUOTED_LENGTH]
+            for one in gpu.findall("fabric/health/*")
+            if (one.text or "").strip() in _DEGRADED
+        ],
     }
 
 
@@ -343,6 +362,10 @@ def _lanes(parent: Element, path: str) -> int | None:
 def _sum(values: Iterable[int | None]) -> int | None:
     found = [value for value in values if value is not None]
     return sum(found) if found else None
+
+
+def _either(value: int | None, other: int | None) -> int | None:
+    return other if value is None else value
 
 
 def _first(read: Callable[[Element, str], Value | None], gpu: Element, *paths: str) -> Value | None:

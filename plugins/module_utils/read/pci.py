@@ -9,6 +9,7 @@ Source: NVIDIA/open-gpu-kernel-modules 595.45.04, the ids that the driver binds 
 
 from __future__ import annotations
 
+import re
 from typing import TypedDict
 
 NVIDIA, MELLANOX = "10de", "15b3"
@@ -21,6 +22,14 @@ _NVSWITCHES = (0x1AE8, *range(0x1AF0, 0x1B00), *range(0x22A0, 0x22A8))
 # B200 and B300 have their NVSwitches behind ports of ConnectX-7. These have this in their vital
 # product data (VPD), and the network cards of the same model do not.
 MANAGEMENT_PORT = b"SMDL=SW_MNG"
+
+
+# Drivers of the kernel that are blocked like nouveau, by the names that the bus shows, and their
+# modules. Rust's driver names itself otherwise than its module.
+# Source: Linux, drivers/gpu/nova-core/nova_core.rs; beclab/Olares#3963, 2026-08-17
+RIVALS = {"nouveau": "nouveau", "NovaCore": "nova_core", "nova_core": "nova_core"}
+# They keep GPUs for virtual machines.
+_RESERVING = re.compile(r".*vfio.*|pci-stub|(?:xen-)?pciback")
 
 
 # A function on the PCI bus; the ids are hexadecimal without "0x". "class" is a reserved word.
@@ -52,6 +61,21 @@ def normalise_place(address: str) -> str | None:
         return normalise_address(f"{domain}{place}.{function or 0}")
     except ValueError:
         return None
+
+
+def is_reserved(device: GpuRow) -> bool:
+    """Whether a driver keeps a GPU for virtual machines."""
+    return _RESERVING.fullmatch(device["driver"] or "") is not None
+
+
+def rival(device: GpuRow) -> str | None:
+    """Return the module that drives a GPU instead of NVIDIA's, as it can be blocked."""
+    return RIVALS.get(device["driver"] or "")
+
+
+def is_held(device: GpuRow) -> bool:
+    """Whether another driver than NVIDIA's has a GPU."""
+    return device["driver"] not in (None, "nvidia")
 
 
 def is_gpu(device: GpuRow) -> bool:

@@ -22,6 +22,7 @@ UNKNOWN = "unknown"  # what it means for the GPU is not known
 
 RECOVERY_CHANGED = 154
 OFF_THE_BUS = 79
+ENDED = 45  # of a program, after an earlier error
 
 # Codes of the recovery action in the words of Xid 154, and the action of the catalogue. Others,
 # such as 3 (Drain P2P) and 5 (Recover IMEX Domain), are no failure of the GPU.
@@ -71,6 +72,7 @@ _TEXTS = {
 136 | RESET_GPU | NVLink does not train
 140 | RESET_GPU | memory error that could not be corrected
 143 | RESET_GPU | GPU did not initialize
+144-150 | WORKFLOW_NVLINK5_ERR | NVLink error
 151 | RESTART_VM | key rotation failed
 155 | RESET_GPU | NVLink error
 156 | RESET_GPU | part of the GPU is retired
@@ -111,7 +113,6 @@ _TEXTS = {
 42 61 | CONTACT_SUPPORT | internal error
 56 81 | CONTACT_SUPPORT | display error
 65 73 142 | CONTACT_SUPPORT | video encoder error
-144-150 | WORKFLOW_NVLINK5_ERR | NVLink error
 157 | IGNORE | part of the GPU could not be retired
 159 | CHECK_UVM | error between CPU and GPU memory
 160 | IGNORE | channel is retired

@@ -38,6 +38,18 @@ if TYPE_CHECKING:
     )
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
+_BY_MANAGER = (
+    "read `nvidia-smi -q | grep -A 3 Fabric`, `journalctl -u nvidia-fabricmanager` and "
+    "/var/log/fabricmanager.log on the node; if Fabric Manager runs, drain the node and reboot it, "
+    "because a restart alone does not train the GPUs again"
+)
+# Without NVSwitches on the node, the switches are those of a rack (NVL72), and so is their manager.
+_BY_RACK = (
+    "read `nvidia-smi -q | grep -A 4 Fabric` and `systemctl status nvidia-imex` on the node: the "
+    "fabric of a rack (NVL72) is set up by the NMX controller on its NVLink switches, without a "
+    "Fabric Manager on the node; have the controller give the GPUs their partition, then drain the "
+    "node and reboot it"
+)
 STOPPED = "FABRIC_MANAGER_STOPPED"
 # With this FABRIC_MODE, GPUs wait for a partition, which another program activates.
 PARTITIONS = 1
@@ -90,7 +102,9 @@ def judge_fabric(host: str, node: Node) -> Iterator[dict[str, str]]:
     if evidence:
         if node["fabric"]["mode"] == PARTITIONS:
             evidence.append("FABRIC_MODE=1: the GPUs wait until a partition is activated")
-        yield finding("FABRIC_NOT_READY", host, states="; ".join(evidence), log=_log(node))
+        way = _BY_MANAGER if is_needed(node) else _BY_RACK
+        states = "; ".join(evidence)
+        yield finding("FABRIC_NOT_READY", host, states=states, log=_log(node), remedy=way)
         return
     unhealthy = list(_unhealthy(node))
     if unhealthy:
@@ -149,7 +163,13 @@ def _unhealthy(node: Node) -> Iterator[str]:
         if not one["healthy"]:
             words = f"{one['pci_address']}: {one['health'] or 'no summary'}"
             wrong = one["misconfigured"]
-            yield words + ("" if wrong in (None, RIGHT) else f", configuration: {wrong}")
+            yield ", ".join(
+                [
+                    words,
+                    *one["degraded"],
+                    *([] if wrong in (None, RIGHT) else [f"configuration: {wrong}"]),
+                ]
+            )
 
 
 def _judge_manager(host: str, node: Node, version: str) -> dict[str, str] | None:

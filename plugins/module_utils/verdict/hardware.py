@@ -12,12 +12,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.read import pci
 from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import CONTROL, UVM
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import driver_causes
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.device_files import (
     quote_corrections,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.driver_causes import fell_off
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.health_words import quote_health
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import quote_log
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.machine import (
+    is_driven_by_others,
+    judge_holders,
+    judge_kind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,9 +34,29 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
+_INSTALL = (
+    "run `ansible-playbook metal.gpu.site --limit {host}`, or `metal.gpu.docker_hosts` for a "
+    "Docker host: the playbook installs the driver; with `nvidia_driver_source: present`, install "
+    "the driver and nvidia-smi yourself"
+)
+
+_TROUBLE = (
+    "run `nvidia-smi` and `dmesg | grep -i nvrm` on the node, and find the text in the table of "
+    "the reference"
+)
+_REPLACE = "replace a GPU that fails again"
+_AGAIN = (
+    "if it fails again, read what `dmesg` has about its address, check that confidential computing "
+    "is off, and run NVIDIA's field diagnostic"
+)
+
 
 def judge_hardware(host: str, node: Node, declared: int | None) -> Iterator[dict[str, str]]:
+    if kind := [*judge_kind(host, node)]:
+        yield from kind
+        return
     slots = [gpu["address"] for gpu in node["pci"]]
+    yield from judge_holders(host, node)
     devices, failure = node["nvml"]["devices"], node["nvml"]["failure"]
     if not slots:
         yield finding("NO_GPU", host)
@@ -38,20 +66,26 @@ def judge_hardware(host: str, node: Node, declared: int | None) -> Iterator[dict
             "GPU_COUNT_DIFFERS", host, declared=declared, found=len(slots), addresses=addresses
         )
     if not devices:
-        if slots:
-            yield finding(
-                "NVML_UNAVAILABLE", host, error=_why_unavailable(node), remedy=_remedy(node, host)
-            )
+        if slots and not is_driven_by_others(node):
+            causes = [] if _is_missing(node) else driver_causes.of_driver(node)
+            error = _why_unavailable(node) + quote_log(node, slots) + driver_causes.texts(causes)
+            remedy = _INSTALL.format(host=host) if _is_missing(node) else ""
+            remedy = remedy or driver_causes.remedies(causes)
+            yield finding("NVML_UNAVAILABLE", host, error=error, remedy=remedy)
         return
     lost = _lost(node)
     if lost:
+        causes = driver_causes.of_gpus(node, lost)
+        log = quote_log(node, lost) + driver_causes.texts(causes)
+        number = sum(not pci.is_reserved(gpu) for gpu in node["pci"])
         yield finding(
             "NVML_COUNT_DIFFERS",
             host,
-            pci=len(slots),
-            nvml=len(slots) - len(lost),
+            pci=number,
+            nvml=number - len(lost),
             addresses=", ".join(lost),
-            log=quote_log(node, lost),
+            log=log or _nothing_logged(node),
+            remedy=driver_causes.remedies(causes),
         )
     contradictions = list(_contradictions(slots, devices))
     if contradictions:
@@ -69,10 +103,13 @@ def judge_hardware(host: str, node: Node, declared: int | None) -> Iterator[dict
             report="reports" if len(gpus) == 1 else "report",
             error=error,
             log=quote_log(node, named) + quote_health(node, named),
+            again=_REPLACE if "lost" in error.lower() or fell_off(node, named) else _AGAIN,
         )
     # An error of single GPUs is already reported for these GPUs.
     if failure is not None and failure["message"] not in faulty:
-        yield finding("NVML_TROUBLE", host, error=_with_exit_code(failure))
+        is_hanging = failure["code"] == "timeout"
+        remedy = driver_causes.HANGING if is_hanging else _TROUBLE
+        yield finding("NVML_TROUBLE", host, error=_with_exit_code(failure), remedy=remedy)
 
 
 def named_gpus(node: Node) -> set[str | None]:
@@ -84,9 +121,15 @@ def named_gpus(node: Node) -> set[str | None]:
 
 
 def _lost(node: Node) -> list[str]:
-    """Return the GPUs on the PCI bus that the driver does not show."""
+    """Return the GPUs on the PCI bus that the driver does not show, and should."""
     found = {gpu["pci_address"] for gpu in node["nvml"]["devices"]}
-    return [gpu["address"] for gpu in node["pci"] if gpu["address"] not in found]
+    expected = [gpu["address"] for gpu in node["pci"] if not pci.is_reserved(gpu)]
+    return [address for address in expected if address not in found]
+
+
+def _nothing_logged(node: Node) -> str:
+    """Return that no line of the kernel log explains it, unless nobody could read that."""
+    return "" if node["kernel_log"]["error"] else "; the kernel logged nothing about them"
 
 
 def _contradictions(slots: Sequence[str], devices: Sequence[Device]) -> Iterator[str]:
@@ -124,15 +167,9 @@ def _why_unavailable(node: Node) -> str:
     return _with_exit_code(failure) + (f"; {CONTROL} does not exist" if is_gone else "")
 
 
-def _remedy(node: Node, host: str) -> str:
+def _is_missing(node: Node) -> bool:
     failure = node["nvml"]["failure"]
-    if failure is None or failure["code"] != "not_installed":
-        return "run `nvidia-smi` and `dmesg | grep -i nvrm` on the node"
-    return (
-        f"run `ansible-playbook metal.gpu.site --limit {host}`, or `metal.gpu.docker_hosts` for a "
-        "Docker host: the playbook installs the driver; with `nvidia_driver_source: present`, "
-        "install the driver and nvidia-smi yourself"
-    )
+    return failure is not None and failure["code"] == "not_installed"
 
 
 def _with_exit_code(failure: Failure) -> str:
@@ -146,7 +183,7 @@ def _with_exit_code(failure: Failure) -> str:
 def judge_cuda(host: str, node: Node) -> Iterator[dict[str, str]]:
     """Judge what CUDA programs need in addition to what nvidia-smi needs."""
     healthy = [gpu for gpu in node["nvml"]["devices"] if gpu["error"] is None]
-    if not healthy:
+    if not healthy or any(judge_kind(host, node)):
         return
     # What stands in the place of a file is a finding of its own.
     paths = [file["path"] for file in (*node["device_files"], *node["device_obstacles"])]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import xids
+from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import VGPU
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import health_words
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import (
     describe_remedy,
@@ -142,6 +143,8 @@ def judge_notices(host: str, node: Node, named: Collection[str | None]) -> Itera
         if mode != _DEFAULT:
             code = "COMPUTE_PROHIBITED" if mode == _PROHIBITED else "COMPUTE_EXCLUSIVE"
             yield finding(code, host, gpus=name_gpus(node, *addresses), mode=mode)
+    for words, addresses in _group(gpus, _unlicensed).items():
+        yield finding("VGPU_UNLICENSED", host, gpus=name_gpus(node, *addresses), words=words)
     for evidence in _links(gpus):
         yield finding("PCIE_LINK_DIFFERS", host, evidence=evidence)
     yield from _judge_report(host, node, named)
@@ -161,6 +164,12 @@ def _slowdown(gpu: Health) -> str:
     if not reasons and _SLOWDOWN in gpu["clocks"]:
         return "HW slowdown, without a reason"
     return " and ".join(reasons)
+
+
+def _unlicensed(gpu: Health) -> str:
+    """Return the words about the license of a virtual GPU that has none."""
+    words = gpu["license"] or ""
+    return words if gpu["virtualization"] == VGPU and words.startswith("Unlicensed") else ""
 
 
 def _mig(gpu: Health) -> str:

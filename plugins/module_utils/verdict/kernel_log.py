@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.module_utils.read import xids
+from ansible_collections.metal.gpu.plugins.module_utils.read import driver_words, xids
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_events import (
     SXID,
     fatal_of_switches,
@@ -57,6 +57,7 @@ _REMEDIES = {
     "RESTART_VM": _REBOOT,
     "CONTACT_SUPPORT": _REBOOT,
     "WORKFLOW_NVLINK_ERR": _REBOOT,
+    "WORKFLOW_NVLINK5_ERR": _REBOOT,
     "WORKFLOW_XID_48": _RESET,
     "RESET_GPU": _RESET,
 }
@@ -124,8 +125,18 @@ def without_ignored(node: Node) -> Node:
 
 def quote_log(node: Node, addresses: Collection[str]) -> str:
     """Return what the driver logged about these GPUs, as the end of a message."""
-    texts = [f"{address}: {text}" for address in addresses if (text := _errors(node, address))]
+    logged = {
+        one: ", ".join(filter(None, (_errors(node, one), _words(node, one)))) for one in addresses
+    }
+    texts = [f"{address}: {text}" for address, text in logged.items() if text]
     return f"; the driver logged about {'; about '.join(texts)}" if texts else ""
+
+
+def _words(node: Node, address: str) -> str:
+    """Return why the driver did not start a GPU, in its words."""
+    said = node["kernel_log"]["words"].get(address, [])
+    telling = [one for one in said if not driver_words.of_kind(one["kind"]).is_generic]
+    return " / ".join(one["line"].rstrip(".") for one in telling or said)
 
 
 def _events(node: Node, address: str) -> list[KernelEvent]:

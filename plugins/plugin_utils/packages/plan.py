@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import UNPACKED
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.driver_causes import build_remedy
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import url_problem
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import is_redhat
 
@@ -85,6 +86,11 @@ def _loose(node: Node, names: Iterable[str]) -> list[str]:
     return [name for name, package in observed.items() if package is None or not package["held"]]
 
 
+_FIX = (
+    "fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname -r)`)"
+)
+
+
 def failed(node: Node) -> list[str]:
     """Return the packages whose installation failed, according to dpkg."""
     unfinished = node["package_manager"]["unfinished"]
@@ -99,7 +105,8 @@ def unfinished_evidence(node: Node) -> dict[str, str]:
     if dkms["log"]:
         words = f" ({dkms['error']})" if dkms["error"] else ""
         states.append(f"build log of the kernel module: {dkms['log']}{words}")
-    return {"packages": "; ".join(states), "names": " ".join(unfinished)}
+    way = build_remedy(node, dkms["error"]) or _FIX
+    return {"packages": "; ".join(states), "names": " ".join(unfinished), "way": way}
 
 
 def removed_with(node: Node, names: Iterable[str]) -> list[str]:

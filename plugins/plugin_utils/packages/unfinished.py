@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.driver_causes import build_remedy
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others import (
     other_drivers,
 )
@@ -71,6 +72,7 @@ def _build(host: str, text: str, node: Node) -> list[dict[str, str]]:
             error=build["error"],
             log=build["log"] or "missing",
             source=log["source"],
+            way=build_remedy(node, build["error"]) or "remove the cause",
             others=other_drivers(node, log["version"], kernel["kernel"]),
         )
     ]

@@ -104,7 +104,7 @@ def _machine(node: Observed) -> Machine:
         "gpus": [
             {
                 "address": gpu["address"],
-                "name": gpu_names.name(gpu["device"], names.get(gpu["address"])),
+                "name": gpu_names.shown(gpu["device"], names.get(gpu["address"])),
             }
             for gpu in node["pci"]
         ],

@@ -30,7 +30,7 @@ PROBE = Probe(
         nvidia_driver.TOOLKIT_CONFIG,
         nvidia_driver.CDI_OPTIONS,
     ),
-    layered=(Layered("udev/rules.d", "*.rules", nvidia_driver.LINK_COMMAND),),
+    layered=(Layered("udev/rules.d", "*.rules", (nvidia_driver.LINK_COMMAND,)),),
     found={"toolkit_config": (nvidia_driver.TOOLKIT_CONFIG,)},
     program_files=dict.fromkeys(nvidia_driver.TOOLKIT_PROGRAMS, _DIRECTORIES),
     own_files=dict.fromkeys(

@@ -50,6 +50,7 @@ class _Early(TypedDict):
     device_users: list[DeviceUser] | None
     module_files: list[str]
     peermem: bool
+    rivals: list[str]
     next_kernel: Kernel | None
     build_logs: dict[str, dkms.Log]
     signing_files: signing.Files | None
@@ -74,6 +75,10 @@ def _values(reading: Reading) -> _Early:
         "device_users": read_device_users(root) if reading.request.device_users else None,
         "module_files": nvidia_driver.parse_modules_dep(modules_dep),
         "peermem": nvidia_driver.has_peermem(modules_dep),
+        "rivals": nvidia_driver.parse_rivals(
+            kernel_modules.read_modules_dep(reading, release)
+            for release in {reading.release, *kernel_modules.releases(reading)}
+        ),
         "next_kernel": kernel_modules.read_next_kernel(reading),
         "build_logs": kernel_modules.read_build_logs(reading),
         "signing_files": kernel_modules.find_signing_files(reading),
@@ -95,7 +100,7 @@ def _late_values(reading: Reading) -> _Late:
 
 
 def _read(reading: Reading) -> None:
-    """Read files of ours. Of modprobe.d, only files about nouveau were kept."""
+    """Read files of ours. Of modprobe.d, only files about the kernel's own drivers were kept."""
     reading.files.read(own_files.MODULE_PARAMETERS)
     reading.files.read(own_files.DRIVER_PIN)
     reading.files.read(own_files.DEVICE_RULE)
@@ -132,7 +137,7 @@ def _read_module_name(reading: Reading) -> str:
     """Return the name of the NVIDIA module that modprobe would load."""
     files = NodeFiles(reading.node.root)
     directories = [f"{layer}/modprobe.d" for layer in LAYERS]
-    files.read_layered(directories, "*.conf", nvidia_driver.INSTALL_LINE)
+    files.read_layered(directories, "*.conf", (nvidia_driver.INSTALL_LINE,))
     by_name = sorted(files.texts, key=lambda path: path.rpartition("/")[2])
     return nvidia_driver.parse_module_name(files.texts[path] for path in by_name)
 
@@ -163,7 +168,10 @@ PROBE = Probe(
         nvidia_driver.PARAMETERS,
         device_files.DEVICES,
     ),
-    layered=(Layered("modprobe.d", "*.conf", "nouveau"), Layered("modules-load.d", "*.conf")),
+    layered=(
+        Layered("modprobe.d", "*.conf", ("nouveau", "nova")),
+        Layered("modules-load.d", "*.conf"),
+    ),
     found={
         "dkms_modules": (dkms.MODULES,),
         "dkms_logs": (dkms.LOGS,),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import dkms as dkms_state
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kernel
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.driver_causes import build_remedy
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     distribution,
     signing,
@@ -252,6 +253,7 @@ def refuse_unbuilt(
         kernel=release or node["kernel"]["release"],
         error=dkms["error"] or "the log has no known words of an error",
         log=dkms["log"],
+        way=build_remedy(node, dkms["error"]) or "remove the cause",
         source=plan.data.get("source") or "MODULE/VERSION",
         others=other_drivers(node, choice.version, release),
     )

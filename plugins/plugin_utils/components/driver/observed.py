@@ -39,7 +39,7 @@ class Driver(TypedDict):
     module_files: list[str]
     uvm_readable: bool | None
     flavour: str | None
-    nouveau_blacklisted: bool
+    unblocked: list[str]
     initramfs_outdated: bool | None
     initramfs_program: str | None
     modules_load: list[str]
@@ -125,10 +125,14 @@ def _driver(raw: Raw, values: Values) -> Driver:
         "module_files": values["module_files"],
         "uvm_readable": _is_readable(raw, "uvm"),
         "flavour": loaded.flavour if loaded else None,
-        "nouveau_blacklisted": any(
-            nvidia_driver.is_nouveau_blocked(raw.texts[path])
-            for path in raw.find("*/modprobe.d/*.conf")
-        ),
+        "unblocked": [
+            name
+            for name in values["rivals"]
+            if not any(
+                nvidia_driver.is_blocked(raw.texts[path], name)
+                for path in raw.find("*/modprobe.d/*.conf")
+            )
+        ],
         "initramfs_outdated": _is_initramfs_outdated(raw),
         "initramfs_program": _initramfs_program(raw),
         "modules_load": [

@@ -42,7 +42,9 @@ _CARRIERS = re.compile(
 )
 
 # They use the driver, and are no part of it.
-_BESIDE_DRIVER = re.compile(r"(nvidia-(mig-manager|fs|gds)|libnvidia-nscq)(-.+)?")
+_BESIDE_DRIVER = re.compile(
+    r"(nvidia-(mig-manager|fs|gds|peer-memory|cuda-toolkit)|libnvidia-nscq)(-.+)?"
+)
 _DEBIAN_KERNEL = {OPEN: "nvidia-kernel-open-dkms", PROPRIETARY: "nvidia-kernel-dkms"}
 _REDHAT_KERNEL = {OPEN: "kmod-nvidia-open-dkms", PROPRIETARY: "kmod-nvidia-latest-dkms"}
 _REDHAT_STREAM = {OPEN: "open", PROPRIETARY: "dkms"}

@@ -9,6 +9,7 @@ Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import machine
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
     notice_reload,
 )
@@ -39,6 +40,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit im
     RUNFILE,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusals import (
+    BROKEN,
     choose,
     refuse_installation,
     refuse_node,
@@ -70,7 +72,7 @@ STEPS = steps.ALL
 
 def plan(node: Node, desired: Desired) -> PlanResult:
     """Plan the driver."""
-    is_switched = origin.is_switched(node, desired)
+    is_switched = origin.is_switched(node, desired) and not machine.is_vgpu_guest(node)
     is_missing = desired["state"] == "present" and (is_switched or not state.works(node))
     plan = Plan[Data](
         desired["host"],
@@ -90,6 +92,9 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         plan_absent(plan, node)
     elif not node["pci"]:
         plan.refuse("NO_GPU")
+    elif machine.is_driven_by_others(node):
+        plan.refusals += machine.judge_holders(plan.host, node)
+        return plan.result()
     elif is_missing:
         _plan_present(plan, node, desired)
     else:
@@ -112,6 +117,9 @@ def _reloading(plan: Plan[Data]) -> list[Step]:
 
 
 def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
+    plan.refusals += machine.judge_words(plan.host, node)
+    if plan.refusals:
+        return
     if origin.is_switched(node, desired):
         node = origin.plan_switch(plan, node)
     choice = choose(plan, node, desired)
@@ -120,6 +128,8 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         return
     if desired["source"] != PRESENT:
         refuse_node(plan, node, desired, choice)
+    if any(one["code"] in BROKEN for one in plan.refusals):
+        return
     chosen = (
         distribution.packages_for(next_boot.as_started(node, choice), choice) if choice else None
     )

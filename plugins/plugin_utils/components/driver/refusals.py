@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import driver_causes
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import quote_log
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     origin,
     others,
@@ -39,8 +42,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
+# What ends a plan for another driver.
+BROKEN = ("DRIVER_BROKEN", "DRIVER_FROM_ELSEWHERE")
+_SEARCH = "read `dmesg | grep -iE 'nvrm|nvidia|module'` on the node"
+_REMOVE = "remove it and run again"
 _VERSION = re.compile(r"\d{3}(?:\.\d+)+")
 
 
@@ -104,15 +112,14 @@ def refuse_node(plan: Plan[Data], node: Node, desired: Desired, choice: Choice |
     packages = driver_packages.carriers(node["driver"]["packages"])
     found = state.installed_version(node)
     if not packages and found:
-        plan.refuse("DRIVER_FROM_ELSEWHERE", found=found, error=state.error(node))
+        refuse_elsewhere(plan, node, found)
         return
     versions = driver_packages.versions(packages)
     unfit = {one for one in versions if choice and not choice.fits(one)}
     reboot = state.reboot_reason(node, choice)
     is_other = bool(packages) and choice is not None and not origin.is_of(node, choice, AUTO)
     if unfit or is_other:
-        broken = unfit or versions
-        plan.refuse("DRIVER_BROKEN", found=" and ".join(sorted(broken)), error=state.error(node))
+        refuse_broken(plan, node, *(unfit or versions))
     else:
         refuse_reboot(plan, node, desired, reboot)
 
@@ -120,8 +127,8 @@ def refuse_node(plan: Plan[Data], node: Node, desired: Desired, choice: Choice |
 def refuse_reboot(plan: Plan[Data], node: Node, desired: Desired, reboot: str | None) -> None:
     """Refuse a reboot that is not allowed, or that the role cannot prepare."""
     if reboot and not desired["reboot_ok"]:
-        code = "NOUVEAU_LOADED" if "nouveau" in node["kernel"]["modules"] else "REBOOT_NEEDED"
         reboot_ok = "not set" if desired["reboot_ok"] is None else "false"
+        code = "NOUVEAU_LOADED" if state.rival(node) else "REBOOT_NEEDED"
         plan.refuse(code, evidence=reboot, reboot_ok=reboot_ok)
     elif reboot:
         # The role drains only nodes whose kubelet it knows.
@@ -147,6 +154,52 @@ def refuse_installation(
         refuse_broken(plan, node, choice.driver)
 
 
-def refuse_broken(plan: Plan[Data], node: Node, version: str) -> None:
-    if all(refusal["code"] != "DRIVER_BROKEN" for refusal in plan.refusals):
-        plan.refuse("DRIVER_BROKEN", found=version, error=state.error(node))
+def refuse_broken(plan: Plan[Data], node: Node, *versions: str) -> None:
+    """Refuse an installed driver that does not work, with what is observed of its causes."""
+    if any(refusal["code"] == "DRIVER_BROKEN" for refusal in plan.refusals):
+        return
+    installed = driver_packages.versions(node["driver"]["packages"])
+    found = f"driver {versions[0]} is installed but does not work"
+    if len(versions) > 1:
+        parts = " and ".join(sorted(versions))
+        found = f"parts of the drivers {parts} are installed and do not work"
+    causes = [*_mixed(node)] if len(installed) > 1 else driver_causes.of_driver(node)
+    plan.refuse(
+        "DRIVER_BROKEN",
+        found=found,
+        error=_error(node, causes),
+        remedy=driver_causes.remedies(causes, f"{_SEARCH}; repair the driver, or {_REMOVE}"),
+    )
+
+
+def refuse_elsewhere(plan: Plan[Data], node: Node, version: str) -> None:
+    """Refuse a driver of no package that does not work."""
+    causes = driver_causes.of_driver(node)
+    way = driver_causes.remedies(causes, _SEARCH)
+    failure = node["nvml"]["failure"]
+    if failure is None or failure["code"] != "timeout":  # the removal would hang, too
+        way += f"; or {_REMOVE}; `nvidia-uninstall` removes the driver of NVIDIA's .run installer"
+    error = _error(node, causes)
+    plan.refuse("DRIVER_FROM_ELSEWHERE", found=version, error=error, remedy=way)
+
+
+def _error(node: Node, causes: Iterable[driver_causes.Cause]) -> str:
+    logged = quote_log(node, [gpu["address"] for gpu in node["pci"]])
+    return state.error(node) + logged + driver_causes.texts(causes)
+
+
+def _mixed(node: Node) -> Iterator[driver_causes.Cause]:
+    """Yield that the packages of the driver have several versions, which no reboot changes."""
+    names: dict[str, list[str]] = {}
+    for name, version in driver_packages.carriers(node["driver"]["packages"]).items():
+        names.setdefault(upstream_version(version), []).append(name)
+    words = "; ".join(f"{', '.join(some)}: {version}" for version, some in sorted(names.items()))
+    every = " ".join(sorted(name for some in names.values() for name in some))
+    commands = f"`apt-mark unhold {every}`, then `apt-get install {every}`"
+    if systems.is_redhat(node):
+        commands = f"`dnf versionlock delete {every}`, then `dnf upgrade {every}`"
+    yield driver_causes.Cause(
+        f"its packages have several versions ({words})",
+        f"bring all packages of the driver to one version, and hold all of them: {commands}; then "
+        "drain the node and reboot it; a reboot alone changes nothing",
+    )

@@ -27,6 +27,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusals import (
+    refuse_broken,
+    refuse_elsewhere,
     refuse_reboot,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
@@ -105,10 +107,10 @@ def _refuse_present(plan: Plan[Data], node: Node) -> None:
     """Refuse a driver that does not work: an installer would remove it, or overwrite its files."""
     found = origin.origin(node)
     if found == "packages":
-        plan.refuse("DRIVER_BROKEN", found=state.version(node), error=state.error(node))
+        refuse_broken(plan, node, state.version(node))
     elif found or state.installed_version(node):
         version = node["driver"]["installer"]["version"] or state.version(node)
-        plan.refuse("DRIVER_FROM_ELSEWHERE", found=version, error=state.error(node))
+        refuse_elsewhere(plan, node, version)
 
 
 def _plan_tools(plan: Plan[Data], node: Node, desired: Desired, reboot: str | None) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.read import pci
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
@@ -20,7 +21,8 @@ MODULES = ("nvidia", "nvidia_uvm")
 # The files that the role writes.
 BLACKLIST_FILE: File = {
     "path": own_files.NOUVEAU_BLACKLIST,
-    "block": "blacklist nouveau\noptions nouveau modeset=0\n",
+    "block": "blacklist nouveau\nblacklist nova_core\nblacklist nova_drm\n"
+    "options nouveau modeset=0\n",
 }
 # Rebuild the initial ramdisks of all kernels.
 _REBUILD = {
@@ -89,7 +91,7 @@ def ramdisk_reason(driver: Driver) -> str | None:
     """
     if driver["initramfs_outdated"] is None:
         return None
-    if not driver["nouveau_blacklisted"]:
+    if driver["unblocked"]:
         return "it must contain the blacklist"
     return (
         "a file in modprobe.d is newer than the initramfs" if driver["initramfs_outdated"] else None
@@ -97,9 +99,10 @@ def ramdisk_reason(driver: Driver) -> str | None:
 
 
 def plan_blacklist(plan: Plan[Data], driver: Driver) -> None:
-    """Plan that nouveau is blocked, also in the initramfs."""
-    is_blocked = driver["nouveau_blacklisted"]
-    plan.step(steps.BLACKLIST, None if is_blocked else "no file in modprobe.d blacklists nouveau")
+    """Plan that the kernel's own drivers for GPUs are blocked, also in the initramfs."""
+    lacking = " and ".join(driver["unblocked"])
+    reason = f"no file in modprobe.d blacklists {lacking}" if lacking else None
+    plan.step(steps.BLACKLIST, reason)
     if not plan.has_step(steps.INITRAMFS):
         plan_ramdisk(plan, driver, ramdisk_reason(driver))
 
@@ -134,10 +137,17 @@ def unloaded_reason(node: Node, modules: tuple[str, ...]) -> str | None:
     return f"{' and '.join(names)} not loaded" if names else None
 
 
+def rival(node: Node) -> str | None:
+    """Return the module of the kernel that drives GPUs in the place of NVIDIA's."""
+    if "nouveau" in node["kernel"]["modules"]:
+        return "nouveau"
+    return next(filter(None, map(pci.rival, node["pci"])), None)
+
+
 def reboot_reason(node: Node, choice: Choice | None) -> str | None:
     """Return why the modules cannot be loaded without a reboot."""
-    if "nouveau" in node["kernel"]["modules"]:
-        return "nouveau is loaded"
+    if module := rival(node):
+        return f"{module} is loaded"
     loaded = node["driver"]["module_version"]
     if choice and loaded and not choice.fits(loaded):
         return f"the module of driver {loaded} is loaded, not {choice.driver}"

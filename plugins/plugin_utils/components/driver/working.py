@@ -9,6 +9,7 @@ been started for another purpose.
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import machine
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     device_files,
     distribution,
@@ -58,12 +59,15 @@ def plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     is everything with source `present`.
     """
     found = state.version(node)
+    if machine.is_vgpu_guest(node):
+        _leave_alone(plan, node)
+        return
     carriers = driver_packages.carriers(node["driver"]["packages"])
     # Without the driver itself, what the role installed is only beside an admin's.
     ours = steps.OURS.of_role(node) if state.is_ours(node) else []
     if not carriers and not origin.is_our_runfile(node):
         plan.notice("DRIVER_WITHOUT_PACKAGE", found=found)
-    if failed(node):
+    if any(not driver_packages.is_beside_driver(name) for name in failed(node)):
         plan.notice("DRIVER_UNFINISHED", found=found, **unfinished_evidence(node))
     # Dependencies of what the role holds keep their version with it.
     dependencies = node["package_manager"]["automatic"] if ours else []

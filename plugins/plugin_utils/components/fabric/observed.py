@@ -33,6 +33,7 @@ class FabricState(TypedDict):
     clique: int | None
     health: str | None
     misconfigured: str | None
+    degraded: list[str]
     healthy: bool
 
 
@@ -93,6 +94,7 @@ def _state(gpu: fabric.GpuState) -> FabricState:
         "clique": gpu.clique,
         "health": gpu.health,
         "misconfigured": gpu.misconfigured,
+        "degraded": gpu.degraded,
         "healthy": gpu.is_healthy,
     }
 

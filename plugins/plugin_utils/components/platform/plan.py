@@ -12,6 +12,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import login_refusals
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.machine import (
+    judge_holders,
+    judge_kind,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.words import MOST, some
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
@@ -54,6 +58,8 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     """
     plan = Plan[Data](desired["host"], {})
     refuse_platform(plan, node)
+    if any(judge_kind(plan.host, node)):
+        return plan.result()
     kubelet = node["kubelet"]
     if desired["state"] == "present":
         _refuse_gpus(plan, node, desired)
@@ -88,9 +94,7 @@ def _refuse_gpus(plan: Plan[NoData], node: Node, desired: Desired) -> None:
             found=len(addresses),
             addresses=", ".join(addresses),
         )
-    passed_through = [gpu["address"] for gpu in node["pci"] if gpu["driver"] == "vfio-pci"]
-    if passed_through:
-        plan.refuse("GPU_PASSED_THROUGH", addresses=", ".join(passed_through))
+    plan.refusals += judge_holders(plan.host, node)
 
 
 def refuse_platform(plan: Plan[NoData], node: Node) -> None:
@@ -110,6 +114,7 @@ def refuse_platform(plan: Plan[NoData], node: Node) -> None:
         )
     if node["init"] != "systemd":
         plan.refuse("INIT_UNSUPPORTED")
+    plan.refusals += judge_kind(plan.host, node)
     for code, evidence in silent_programs(node):
         plan.refuse(code, **evidence)
 

@@ -29,7 +29,7 @@ def test_an_earlier_layer_hides_namesakes(files):
 
 
 def test_a_layer_that_is_left_out_still_hides_namesakes(files):
-    files.read_layered(["/etc", "/usr/lib"], "*.conf", containing="hidden")
+    files.read_layered(["/etc", "/usr/lib"], "*.conf", containing=["hidden"])
     assert files.texts == {}
 
 

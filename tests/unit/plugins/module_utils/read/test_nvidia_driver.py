@@ -90,8 +90,25 @@ def test_parse_modules_load():
         pytest.param("options nouveau modeset=0\n", False, id="options"),
     ],
 )
-def test_is_nouveau_blocked(text, expected):
-    assert nvidia_driver.is_nouveau_blocked(text) is expected
+def test_is_blocked(text, expected):
+    assert nvidia_driver.is_blocked(text, nvidia_driver.NOUVEAU) is expected
+
+
+@pytest.mark.parametrize(
+    ("files", "rivals"),
+    [
+        ([], ["nouveau"]),
+        (["kernel/drivers/gpu/drm/nova/nova.ko.zst: kernel/lib/x.ko.zst\n"], ["nouveau"]),
+        (["", "kernel/drivers/gpu/nova-core/nova_core.ko.zst:\n"], ["nouveau", "nova_core"]),
+        (["kernel/drivers/gpu/nova-core/nova-core.ko:\n"], ["nouveau", "nova_core"]),
+    ],
+)
+def test_which_drivers_of_the_kernel_must_be_blocked(files, rivals):
+    assert nvidia_driver.parse_rivals(files) == rivals
+
+
+def test_a_dash_is_an_underscore():
+    assert nvidia_driver.is_blocked("blacklist nova-core\n", nvidia_driver.NOVA)
 
 
 @pytest.mark.parametrize(

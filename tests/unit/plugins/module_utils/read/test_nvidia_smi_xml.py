@@ -123,6 +123,24 @@ def test_mig_instances() -> None:
     assert ids == [(0, 7, 0, []), (1, 13, 1, []), (2, None, 0, [])]
 
 
+@pytest.mark.parametrize(
+    ("counts", "sram"), [((0, 3), 3), ((1, 2), 3), ((0, 0), 0), (("N/A", "N/A"), None)]
+)
+def test_errors_are_counted_at_mig_instances(counts: Any, sram: int | None) -> None:
+    """The counters of their GPU are not offered then. Source: netdata, a100-sxm4-mig.xml."""
+    devices = "".join(
+        "<mig_device><ecc_error_count>\n\t<volatile_count>\n\t\t<sram_uncorrectable>"
+        f"{count}</sram_uncorrectable></volatile_count></ecc_error_count></mig_device>"
+        for count in counts
+    )
+    values = {path: "N/A" for path in smi_xml.values("hopper") if "ecc_errors/volatile" in path}
+    text = smi_xml.report(GPUS, "hopper", changes={FIRST: values}).replace(
+        "<mig_devices>None</mig_devices>", f"<mig_devices>\n{devices}</mig_devices>", 1
+    )
+    found, _other = parse_text(text)["gpus"]
+    assert (found["uncorrected"], found["uncorrected_sram"]) == (sram, sram)
+
+
 @pytest.mark.parametrize("kind", ["event", "throttle"])
 def test_reasons_of_slow_clocks(kind: str) -> None:
     name = f"clocks_{kind}_reasons/clocks_{kind}_reason_hw_thermal_slowdown"

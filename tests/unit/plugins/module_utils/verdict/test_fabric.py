@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import (
     judge_unknown,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
+from ansible_collections.metal.gpu.tests.unit.support import done
 from ansible_collections.metal.gpu.tests.unit.support.healthy import docker_node
 
 ADDRESSES = ["0000:53:00.0", "0000:64:00.0"]
@@ -37,6 +38,7 @@ def states(*words: tuple[str, str]) -> list[dict[str, Any]]:
             "good": (state, status) in (("Completed", "Success"), ("N/A", "N/A")),
             "health": None,
             "misconfigured": None,
+            "degraded": [],
             "healthy": True,
         }
         for address, (state, status) in zip(ADDRESSES, words, strict=False)
@@ -49,7 +51,7 @@ PENDING = states(("Completed", "Success"), ("In Progress", "N/A"))
 
 def node(device: str = "2330", **found: Any) -> dict[str, Any]:
     return {
-        "pci": [{"address": address, "device": device} for address in ADDRESSES],
+        "pci": done.bus(ADDRESSES, device),
         "nvml": {
             "driver_version": "580.178.04",
             "complete": True,
@@ -270,6 +272,10 @@ def test_what_other_findings_report_is_no_matter_of_the_fabric() -> None:
         ({"health": "Healthy"}, None),
         ({"health": "Healthy", "misconfigured": "None"}, None),
         ({"health": "Unhealthy"}, "0000:64:00.0: Unhealthy"),
+        (
+            {"health": "Unhealthy", "degraded": ["route_unhealthy: True"]},
+            "0000:64:00.0: Unhealthy, route_unhealthy: True",
+        ),
         ({"health": "Limited Capacity"}, "0000:64:00.0: Limited Capacity"),
         (
             {"misconfigured": "Incorrect SystemGuid"},
@@ -279,7 +285,13 @@ def test_what_other_findings_report_is_no_matter_of_the_fabric() -> None:
 )
 def test_health_of_the_links(values: dict[str, Any], words: str | None) -> None:
     one = fabric.GpuState(
-        ADDRESSES[1], "Completed", "Success", 0, values.get("health"), values.get("misconfigured")
+        ADDRESSES[1],
+        "Completed",
+        "Success",
+        0,
+        values.get("health"),
+        values.get("misconfigured"),
+        [],
     )
     state = {**GOOD[1], **values, "healthy": one.is_healthy}
     found = list(judge_fabric("gpu-1", node(states=[GOOD[0], state])))
@@ -333,3 +345,19 @@ def test_without_a_proof_the_fabric_is_unknown(state: str) -> None:
     assert found["message"].endswith(f"the state of the fabric is {state} (Unknown)")
     addresses = [gpu["address"] for gpu in seen["pci"]]
     assert [one for one in addresses if one in found["message"]] == addresses[2:3]
+
+
+@pytest.mark.parametrize(
+    ("found", "words", "not_words"),
+    [
+        ({}, "journalctl -u nvidia-fabricmanager", "NMX"),
+        ({"switches": []}, "NMX controller", "journalctl"),
+    ],
+    ids=["NVSwitches of the node", "Azure/azhpc-images#506"],
+)
+def test_who_sets_up_the_fabric(found: dict[str, Any], words: str, not_words: str) -> None:
+    bad = states(("Completed", "Success"), ("Completed", "Insufficient Resources"))
+    (one,) = judge_fabric("gpu-1", node("31c2", states=bad, **found))
+    assert one["code"] == "FABRIC_NOT_READY"
+    assert words in one["remedy"]
+    assert not_words not in one["remedy"]

@@ -11,6 +11,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import 
     judge_cuda,
     judge_hardware,
 )
+from ansible_collections.metal.gpu.tests.unit.support import done
 
 SLOTS = ["0000:03:00.0", "0000:82:00.0"]
 
@@ -31,24 +32,15 @@ LOST = {"error": "GPU is lost"}
 
 
 def node(*devices: dict[str, Any], failure: Any = None, slots: list[str] = SLOTS) -> dict[str, Any]:
-    return {
-        "pci": [{"address": address} for address in slots],
-        "nvml": {"devices": list(devices), "failure": failure},
-        "health": {"gpus": [], "error": None},
-        "kernel": {"modules": ["nvidia", "nvidia_uvm"]},
-        "kernel_log": {
-            "sources": ["dmesg"],
-            "error": None,
-            "events": [],
-            "recovery": {},
-            "words": {},
-        },
-        "device_files": [
+    return done.node(
+        pci=done.bus(slots),
+        nvml={"devices": list(devices), "failure": failure},
+        kernel_log={"events": []},
+        device_files=[
             {"path": f"/dev/nvidia{name}", "major": 195} for name in ("ctl", "-uvm", 0, 1)
         ],
-        "device_obstacles": [],
-        "device_majors": {},
-    }
+        device_majors={},
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,7 +53,7 @@ def node(*devices: dict[str, Any], failure: Any = None, slots: list[str] = SLOTS
         ),
         (
             {"code": "driver_not_loaded", "exit_code": 9, "message": "no driver"},
-            "run `nvidia-smi` and `dmesg | grep -i nvrm` on the node",
+            "read `dmesg | grep -iE 'nvrm|nvidia|module'` on the node",
             "ansible-playbook",
         ),
     ],
@@ -126,12 +118,14 @@ def failed(code: str, exit_code: int | None, message: str) -> dict[str, Any]:
         ),
         pytest.param(
             node(FIRST),
-            ["the PCI bus has 2 GPUs, but the driver shows 1; missing: 0000:82:00.0"],
+            ["the PCI bus has 2 GPUs, but the driver shows 1; missing: 0000:82:00.0;"
+             " the kernel logged nothing about them"],
             id="one is not shown",
         ),
         pytest.param(
             node(FIRST, gpu(1, None, "GPU-b")),
-            ["the PCI bus has 2 GPUs, but the driver shows 1; missing: 0000:82:00.0",
+            ["the PCI bus has 2 GPUs, but the driver shows 1; missing: 0000:82:00.0;"
+             " the kernel logged nothing about them",
              "nvidia-smi contradicts itself or the PCI bus: GPU 1 (GPU-b) has no PCI address"],
             id="one is shown nowhere",
         ),
@@ -149,7 +143,8 @@ def failed(code: str, exit_code: int | None, message: str) -> dict[str, Any]:
         ),
         pytest.param(
             node(FIRST, gpu(1, SLOTS[0], "GPU-b")),
-            ["the PCI bus has 2 GPUs, but the driver shows 1; missing: 0000:82:00.0",
+            ["the PCI bus has 2 GPUs, but the driver shows 1; missing: 0000:82:00.0;"
+             " the kernel logged nothing about them",
              "nvidia-smi contradicts itself or the PCI bus:"
              " 2 rows have the address 0000:03:00.0"],
             id="two in one slot",
@@ -188,7 +183,8 @@ def test_hardware(seen: dict[str, Any], messages: list[str]) -> None:
 )  # fmt: skip
 def test_cuda(modules: list[str], names: list[Any], evidence: str | None) -> None:
     files = [{"path": f"/dev/nvidia{name}"} for name in names]
-    seen = {**node(FIRST, SECOND), "kernel": {"modules": modules}, "device_files": files}
+    seen = {**node(FIRST, SECOND), "device_files": files}
+    seen["kernel"]["modules"] = modules
     found = [one["message"] for one in judge_cuda("gpu-1", seen)]
     assert found == ([f"gpu-1: programs cannot use CUDA: {evidence}"] if evidence else [])
 

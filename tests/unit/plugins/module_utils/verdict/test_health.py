@@ -18,7 +18,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.health_words imp
     DRAIN_P2P,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import _judge_gpus
-from ansible_collections.metal.gpu.tests.unit.support import smi_xml
+from ansible_collections.metal.gpu.tests.unit.support import done, smi_xml
 
 ADDRESSES = ["0000:03:00.0", "0000:04:00.0", "0000:83:00.0", "0000:84:00.0"]
 FIRST = ADDRESSES[0]
@@ -61,13 +61,19 @@ def node(
     ]
     report = parse_report(Output(0, smi_xml.report(gpus, generation, branch, changes), ""))
     devices = [
-        {"index": number, "pci_address": gpu["address"], "uuid": gpu["uuid"], "error": None}
+        {
+            "index": number,
+            "name": gpu["name"],
+            "pci_address": gpu["address"],
+            "uuid": gpu["uuid"],
+            "error": None,
+        }
         for number, gpu in enumerate(gpus)
     ]
-    log = {"sources": ["dmesg"], "error": None, "unlisted": 0, "recovery": {}, "uuids": {}}
-    log |= {"words": {}}
+    log = done.node()["kernel_log"]
     return {
-        "pci": [{"address": address} for address in addresses],
+        **done.node(),
+        "pci": done.bus(addresses),
         "nvml": {"devices": devices, "failure": None, "complete": True},
         "fabric": {"switches": []},
         "health": report,

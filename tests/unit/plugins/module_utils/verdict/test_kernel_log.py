@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log impor
     judge_kernel_log,
     quote_log,
 )
+from ansible_collections.metal.gpu.tests.unit.support import done
 
 GPU, OTHER, SWITCH = "0000:03:00.0", "0000:82:00.0", "0000:05:00.0"
 FATAL_LINK = "NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x0 0x0)"
@@ -52,7 +53,8 @@ def node(
     *events: dict[str, Any], devices: list[dict[str, Any]] = HEALTHY, **log: Any
 ) -> dict[str, Any]:
     return {
-        "pci": [{"address": GPU}, {"address": OTHER}],
+        **done.node(),
+        "pci": done.bus([GPU, OTHER]),
         "nvml": {"devices": devices, "failure": None},
         "fabric": {"switches": []},
         "health": {"gpus": [], "error": None},
@@ -266,8 +268,24 @@ def test_a_number_that_nobody_knows_is_shown(number: int) -> None:
     assert found["message"].endswith(": BAD_TSG encountered")
 
 
-def test_a_fatal_error_of_nvlink_5_is_shown() -> None:
-    assert [one["code"] for one in judge(node(event(149, FATAL_LINK)))] == ["XID_UNKNOWN"]
+ENDED = "pid=1, name=python3, Ch 00000001 caused by previous Xid {}"
+
+
+@pytest.mark.parametrize(
+    ("number", "line", "codes"),
+    [
+        (149, FATAL_LINK, ["GPU_ERROR_LOGGED"]),
+        (145, "RLW_REMAP Nonfatal XC0 i0 Link 03 (0x0409a0c2)", []),
+        (45, ENDED.format(149), ["GPU_ERROR_LOGGED"]),
+        (45, ENDED.format(145), ["GPU_ERROR_LOGGED"]),
+        (45, ENDED.format(31), []),
+    ],
+)
+def test_errors_of_nvlink_5_that_end_programs(number: int, line: str, codes: list[str]) -> None:
+    """Source: NVIDIA/open-gpu-kernel-modules#1150 and #1355."""
+    found = judge(node(event(number, line)))
+    assert [one["code"] for one in found] == codes
+    assert all(one["remedy"].startswith("drain the node, and reboot it") for one in found)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import question, reconcile
-from ansible_collections.metal.gpu.tests.unit.support import smi_xml
+from ansible_collections.metal.gpu.tests.unit.support import done, smi_xml
 
 SLOTS = [f"0000:0{number}:00.0" for number in range(4)]
 UUIDS = [f"GPU-{number}" for number in range(4)]
@@ -30,7 +30,8 @@ def node(
 ) -> dict[str, Any]:
     found = [device(index) for index in range(slots)] if devices is None else devices
     return {
-        "pci": [{"address": address, "device": "20b0"} for address in SLOTS[:slots]],
+        **done.node(),
+        "pci": done.bus(SLOTS[:slots], "20b0"),
         "nvml": {
             "driver_version": "580.178.04",
             "devices": [{"name": "NVIDIA A100-PCIE-40GB", **one} for one in found],
@@ -51,7 +52,7 @@ def node(
         ],
         "device_obstacles": [],
         "device_majors": {},
-        "kernel": {"modules": ["nvidia", "nvidia_uvm"]},
+        "kernel": {"release": "6.1.0-26-amd64", "modules": ["nvidia", "nvidia_uvm"]},
         "kernel_log": {
             "sources": ["dmesg"],
             "error": None,

@@ -119,7 +119,7 @@ def test_a_gpu_node(observe, tmp_path):
             "module_files": ["updates/dkms/nvidia-current-open.ko.xz"],
             "uvm_readable": True,
             "flavour": "proprietary",
-            "nouveau_blacklisted": True,
+            "unblocked": [],
             "initramfs_outdated": None,
             "initramfs_program": None,
             "modules_load": ["nvidia_uvm"],

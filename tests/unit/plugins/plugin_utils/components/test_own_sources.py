@@ -275,6 +275,6 @@ def test_other_driver_of_the_admin_is_left_alone() -> None:
     for packages in (versions, {}):
         node = merge(ADMINS, {"nvml": {"driver_version": "570.172.08"}})
         node["driver"] = {**node["driver"], "packages": packages, "modules_load": []}
-        node["driver"]["nouveau_blacklisted"] = False
+        node["driver"]["unblocked"] = ["nouveau"]
         planned = own_sources(node)
         assert (planned["refusals"], planned["steps"]) == ([], [])

@@ -38,6 +38,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import (
     plan as plan_registries,
 )
+from ansible_collections.metal.gpu.tests.unit.support import done
 
 ROOT = Path(__file__).parents[5]
 FIXTURES = ROOT / "tests" / "unit" / "fixtures" / "plans"
@@ -916,7 +917,7 @@ def test_refusal_names_the_addresses() -> None:
         ),
         pytest.param(
             "nvidia_driver",
-            {"driver": {"nouveau_blacklisted": False, "initramfs_outdated": None}},
+            {"driver": {"unblocked": ["nouveau"], "initramfs_outdated": None}},
             {},
             ["Block the nouveau module"],
             id="driver: no ramdisk",
@@ -1217,7 +1218,7 @@ def test_working_driver_with_another_module_is_kept(
 ) -> None:
     node = merge(
         DONE,
-        {"pci": [{"address": "0000:3b:00.0", "device": "1eb8"}], "driver": {"flavour": loaded}},
+        {"pci": done.bus(["0000:3b:00.0"], "1eb8"), "driver": {"flavour": loaded}},
     )
     planned = plan("nvidia_driver", node, flavour=wanted)
     assert (planned["steps"], planned["refusals"]) == ([], [])
@@ -1642,6 +1643,14 @@ def test_working_driver_with_a_package_that_could_not_be_configured() -> None:
     planned = plan("nvidia_driver", merge(DONE, changes))
     assert (planned["steps"], planned["refusals"]) == ([], [])
     assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_UNFINISHED"]
+
+
+@pytest.mark.parametrize("name", ["nvidia-fs-dkms", "nvidia-peer-memory-dkms", "nvidia-gds-12-8"])
+def test_a_package_beside_the_driver_does_not_threaten_it(name: str) -> None:
+    """Source: NVIDIA/gds-nvidia-fs#64 and #48."""
+    failed = {name: {"version": "2.26.6-1", "state": "half-configured"}}
+    planned = plan("nvidia_driver", merge(DONE, {"package_manager": {"unfinished": failed}}))
+    assert [notice["code"] for notice in planned["notices"]] == []
 
 
 def test_module_that_dkms_has_not_built_is_said() -> None:

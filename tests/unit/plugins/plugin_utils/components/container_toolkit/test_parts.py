@@ -56,8 +56,18 @@ def node(
         for index, one in enumerate(instances or ())
     ]
     reports = [
-        {"pci_address": GPUS[0]["pci_address"], "mig": mode, "mig_instances": found},
-        {"pci_address": GPUS[1]["pci_address"], "mig": "Disabled", "mig_instances": []},
+        {
+            "pci_address": GPUS[0]["pci_address"],
+            "mig": mode,
+            "mig_instances": found,
+            "virtualization": None,
+        },
+        {
+            "pci_address": GPUS[1]["pci_address"],
+            "mig": "Disabled",
+            "mig_instances": [],
+            "virtualization": None,
+        },
     ]
     if instances is None:
         reports[0]["mig_instances"] = None

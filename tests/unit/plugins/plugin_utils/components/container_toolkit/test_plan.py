@@ -1073,6 +1073,7 @@ def split_node(mode: str | None, names: list[str], path: str = SERVICES) -> dict
             "pci_address": gpu["pci_address"],
             "mig": mode if number == 0 else "Disabled",
             "mig_instances": None,
+            "virtualization": None,
         }
         for number, gpu in enumerate(devices)
     ]
@@ -1130,6 +1131,7 @@ def with_instances(*counts: int | None, **cdi: Any) -> dict[str, Any]:
             "pci_address": gpu["pci_address"],
             "mig": "Disabled" if count == -1 else "Enabled",
             "mig_instances": None if count is None else instances(max(count, 0)),
+            "virtualization": None,
         }
         for gpu, count in zip(devices, counts, strict=True)
     ]

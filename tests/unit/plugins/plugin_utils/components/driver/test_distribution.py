@@ -556,7 +556,7 @@ def test_driver_that_no_source_has_is_kept_where_it_works() -> None:
 )
 def test_driver_that_no_source_can_deliver_is_set_up(wish: dict[str, Any], sets_up: bool) -> None:
     """With Secure Boot, the admin has installed and signed it, as the refusal asked for."""
-    planned = driver(installed(secure_boot=True, driver={"nouveau_blacklisted": False}), **wish)
+    planned = driver(installed(secure_boot=True, driver={"unblocked": ["nouveau"]}), **wish)
     assert planned["refusals"] == []
     assert ("Block the nouveau module" in names(planned)) is sets_up
     assert [one["code"] for one in planned["notices"]] == ([] if sets_up else ["DRIVER_KEPT"])

@@ -483,3 +483,20 @@ def test_parameters_of_the_module_and_of_our_file(observe, tmp_path):
     assert driver["own_parameters"] == ["options nvidia NVreg_EnableStreamMemOPs=1"]
     assert (driver["modules_load"], driver["own_modules"]) == (["nvidia_peermem"], [])
     assert driver["parameters_are_new"] is True
+
+
+@pytest.mark.parametrize(
+    ("blocked", "has_nova", "expected"),
+    [
+        ("", False, ["nouveau"]),
+        ("blacklist nouveau\n", False, []),
+        ("blacklist nouveau\n", True, ["nova_core"]),
+        ("blacklist nova_core\nblacklist nouveau\n", True, []),
+    ],
+)
+def test_drivers_of_the_kernel_that_nothing_blocks(observe, tmp_path, blocked, has_nova, expected):
+    """A kernel that boots next counts, too. Source: beclab/Olares#3963."""
+    nova = "kernel/drivers/gpu/nova-core/nova_core.ko.zst:\n" if has_nova else ""
+    texts = {"/boot/vmlinuz-7.0.0-31": "", "/lib/modules/7.0.0-31/modules.dep": nova}
+    plant(tmp_path, {**texts, "/etc/modprobe.d/a.conf": blocked})
+    assert observe(Programs({}))["driver"]["unblocked"] == expected
