@@ -179,7 +179,7 @@ def remedy_of_line(event: Event) -> str:
     """Return what to do after an error of a GPU of which only the line is known."""
     found = meaning(event)
     remedy = _strongest([found.action]).format(address=event["address"])
-    return f"{remedy}; {_AGAIN[found.tier].replace(_WHEN, '')}"
+    return f"{remedy}; {_AGAIN[tier(event)].replace(_WHEN, '')}"
 
 
 def _strongest(actions: Collection[str | None]) -> str:
