@@ -389,6 +389,10 @@ Remedy: {way|install the headers of the newer kernel, and run again: the role bu
   it}; or boot the running kernel again: the boot loader's settings decide, and this collection
   reads only which kernel is the newest
 
+BOOT_FULL (refusal): the initial ramdisks must be rebuilt ({reason}), and /boot has {free} free,
+  less than the {needed} of the largest one
+Remedy: remove old kernels (`apt-get autoremove`, or `dnf remove --oldinstallonly`), and run again
+
 INITRAMFS_PROGRAM_MISSING (refusal): the initial ramdisk must be rebuilt ({reason}), and the node
   has neither update-initramfs nor dracut
 Remedy: install the program that built it (`apt-get install initramfs-tools`, or dracut), and run

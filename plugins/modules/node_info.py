@@ -266,6 +266,11 @@ gpu_node:
           description: >-
             The path of C(update-initramfs), or else of C(dracut). V(null) if neither is there.
           type: str
+        ramdisk_space:
+          description: >-
+            What is C(free) in C(/boot), and C(needed) for a copy of the largest initial ramdisk, in
+            bytes. V(null) if there is no initial ramdisk.
+          type: dict
         modules_load:
           description: Modules that C(modules-load.d) loads at boot.
           type: list
@@ -462,6 +467,7 @@ gpu_node:
         unblocked: []
         initramfs_outdated: false
         initramfs_program: /usr/sbin/update-initramfs
+        ramdisk_space: {free: 402653184, needed: 41943040}
         modules_load: [nvidia_uvm]
         own_modules: [nvidia_uvm]
         parameters:

@@ -115,7 +115,7 @@ def _conflict(text: str) -> tuple[str, dict[str, Any]] | None:
     pairs = _CONFLICT.findall(text)
     if not pairs:
         return None
-    managers, fields = (", ".join(dict.fromkeys(column)) for column in zip(*pairs, strict=True))
+    managers, fields = (", ".join(dict.fromkeys(one[place] for one in pairs)) for place in (0, 1))
     return "CLUSTER_CONFLICT", {"manager": managers, "fields": fields}
 
 

@@ -35,7 +35,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 # An option that only the operation follow_kernel gives to `install`.
 KEEP_KERNEL = "keep_kernel"
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_WITHOUT_RECOMMENDED = ("apt-get", "-q", "--no-install-recommends")
+_SIGNED = ("-o", "APT::Get::AllowUnauthenticated=false")
+_WITHOUT_RECOMMENDED = ("apt-get", "-q", *_SIGNED, "--no-install-recommends")
 # As ansible.builtin.apt has them: edited configuration files stay.
 _UNATTENDED = (
     *("--assume-yes", "-o", "Dpkg::Options::=--force-confdef"),

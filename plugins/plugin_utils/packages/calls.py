@@ -149,6 +149,10 @@ def only_source(path: str) -> list[str]:
         "Dir::Etc::sourceparts": "-",
         "APT::Get::List-Cleanup": "false",
         "APT::Update::Error-Mode": "any",
+        # An apt.conf of the node may permit all of these, for other sources.
+        "Acquire::AllowInsecureRepositories": "false",
+        "Acquire::AllowDowngradeToInsecureRepositories": "false",
+        "Acquire::AllowWeakRepositories": "false",
     }
     return [word for name, value in only.items() for word in ("-o", f"{name}={value}")]
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import (
@@ -46,6 +47,13 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 
 
+class RamdiskSpace(TypedDict):
+    """What is free in /boot, and the size of the largest initial ramdisk, in bytes."""
+
+    free: int
+    needed: int
+
+
 class _Early(TypedDict):
     device_users: list[DeviceUser] | None
     module_files: list[str]
@@ -57,6 +65,7 @@ class _Early(TypedDict):
     persistence_off: str | None
     libraries: dict[str, str | None]
     installer: Installer
+    ramdisk_space: RamdiskSpace | None
 
 
 class _Late(TypedDict):
@@ -87,7 +96,20 @@ def _values(reading: Reading) -> _Early:
             name: program_files.find_library(root, name) for name in nvidia_driver.LIBRARIES
         },
         "installer": read_installer(root),
+        "ramdisk_space": _read_space(reading),
     }
+
+
+def _read_space(reading: Reading) -> RamdiskSpace | None:
+    """Return None without an initial ramdisk."""
+    patterns = [path.format(release="*") for path in nvidia_driver.INITIAL_RAMDISKS]
+    root = reading.node.root
+    found = [one for path in patterns for one in root.glob(path.lstrip("/")) if one.is_file()]
+    sizes = [one.stat().st_size for one in found]
+    if not sizes:
+        return None
+    boot = os.statvfs(root / "boot")
+    return {"free": boot.f_bavail * boot.f_frsize, "needed": max(sizes)}
 
 
 def _late_values(reading: Reading) -> _Late:

@@ -10,7 +10,10 @@ from typing import TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components import platform
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components.driver import Values
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.driver import (
+    RamdiskSpace,
+    Values,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import (
     DeviceFile,
     Obstacle,
@@ -42,6 +45,7 @@ class Driver(TypedDict):
     unblocked: list[str]
     initramfs_outdated: bool | None
     initramfs_program: str | None
+    ramdisk_space: RamdiskSpace | None
     modules_load: list[str]
     own_modules: list[str]
     parameters: dict[str, str]
@@ -135,6 +139,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
         ],
         "initramfs_outdated": _is_initramfs_outdated(raw),
         "initramfs_program": _initramfs_program(raw),
+        "ramdisk_space": values["ramdisk_space"],
         "modules_load": [
             name
             for path in raw.find("*/modules-load.d/*.conf")

@@ -111,6 +111,11 @@ def plan_ramdisk(plan: Plan[Data], driver: Driver, reason: str | None) -> None:
     """Plan that the initial ramdisks are rebuilt, or refuse a node that cannot do that."""
     if reason and not ramdisk_command(driver):
         plan.refuse("INITRAMFS_PROGRAM_MISSING", reason=reason)
+    space = driver["ramdisk_space"]
+    # dracut deletes a ramdisk that it could not write.
+    if reason and space and space["free"] < space["needed"]:
+        free, needed = (f"{size / 2**20:.0f} MiB" for size in (space["free"], space["needed"]))
+        plan.refuse("BOOT_FULL", reason=reason, free=free, needed=needed)
     plan.step(steps.INITRAMFS, reason)
 
 

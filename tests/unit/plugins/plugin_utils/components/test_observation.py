@@ -122,6 +122,7 @@ def test_a_gpu_node(observe, tmp_path):
             "unblocked": [],
             "initramfs_outdated": None,
             "initramfs_program": None,
+            "ramdisk_space": None,
             "modules_load": ["nvidia_uvm"],
             "own_modules": [],
             "parameters": {},

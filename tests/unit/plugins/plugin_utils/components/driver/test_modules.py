@@ -887,6 +887,19 @@ def test_what_rebuilds_the_initial_ramdisk(
     assert (codes(planned), "initramfs" in slugs(planned)) == ([], False)
 
 
+@pytest.mark.parametrize("state", ["present", "absent"])
+@pytest.mark.parametrize(("free", "refused"), [(40, ["BOOT_FULL"]), (41, []), (None, [])])
+def test_no_ramdisk_is_rebuilt_in_a_full_boot(free: Any, refused: list[str], state: str) -> None:
+    space = None if free is None else {"free": free * 2**20, "needed": 41 * 2**20}
+    node = driver(DONE, initramfs_outdated=True)
+    node["driver"]["ramdisk_space"] = space
+    planned = plan("nvidia_driver", node, state=state)
+    assert codes(planned) == refused
+    assert all("40 MiB free, less than the 41 MiB" in one["message"] for one in planned["refusals"])
+    current = {**node["driver"], "initramfs_outdated": False}
+    assert codes(plan("nvidia_driver", {**node, "driver": current})) == []
+
+
 def test_parameters_without_an_initramfs_or_with_one_to_rebuild() -> None:
     without = driver(DONE, initramfs_outdated=None)
     assert slugs(plan("nvidia_driver", without, module_parameters=WANTED)) == ["parameters"]

@@ -282,6 +282,14 @@ def test_recorded_images_are_those_that_count():
     assert {"dracut"} <= {*nvidia_driver.RAMDISK_PROGRAMS}
 
 
+def test_room_for_a_copy_of_the_largest_ramdisk(observe, tmp_path):
+    assert observe(Programs({}))["driver"]["ramdisk_space"] is None
+    plant(tmp_path, {"/boot/initrd.img-6.1": "123", "/boot/initramfs-5.14.img": "12345"})
+    found = observe(Programs({}))["driver"]["ramdisk_space"]
+    assert found["needed"] == 5
+    assert found["free"] > 0
+
+
 def test_every_initial_ramdisk_counts(observe, tmp_path):
     plant(tmp_path, {"/etc/modprobe.d/nouveau.conf": "blacklist nouveau\n"})
     plant(tmp_path, {"/proc/sys/kernel/osrelease": f"{RUNNING}\n"})
