@@ -111,7 +111,8 @@ def test_a_changed_set_stays_the_admins_after_the_next_installation() -> None:
     """Otherwise a removal of the new packages would remove the admin's."""
     older = {"version": "1.18.0-1", "held": False}
     changes = {"packages": {TOOLKIT[0]: older}, "toolkit": {"version": "1.18.0"}}
-    recorded = plan("nvidia_container_runtime", merge(DONE, changes))["data"]["packages_record"]
+    planned = plan("nvidia_container_runtime", merge(DONE, changes), upgrade_ok=True)
+    recorded = planned["data"]["packages_record"]
     assert recorded["packages"] == {
         TOOLKIT[0]: {"version": "1.20.1-1", "before": "1.18.0-1"},
         **{name: {"version": "1.20.1-1", "before": "1.20.1-1"} for name in TOOLKIT[1:]},
