@@ -234,8 +234,11 @@ def containerd_node() -> Node:
     original = scene[path].partition("[plugins")[0]
     place = config_document.Place(path, "metal.gpu.nvidia_container_runtime", _STATES)
     scene[place.history] = remember(History(original=original, written=scene[path], before=""))
-    dump = recording("containerd/dump-2.4.2-nvidia.toml").replace(
-        "SystemdCgroup = false", "SystemdCgroup = true"
+    dump = (
+        recording("containerd/dump-2.4.2-nvidia.toml")
+        .replace("SystemdCgroup = false", "SystemdCgroup = true")
+        # The file of this node leaves the default as it is.
+        .replace("default_runtime_name = 'nvidia'", "default_runtime_name = 'runc'")
     )
     return _node(
         "query-p100x2.txt",
