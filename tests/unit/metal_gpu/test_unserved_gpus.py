@@ -267,7 +267,7 @@ def test_no_gpu_is_shown(
     assert words in broken["message"]
     assert all(one in broken["remedy"] for one in remedies)
     assert REPLACE not in broken["remedy"] + found["NVML_UNAVAILABLE"]["remedy"]
-    # Nothing about the installation that does not take place.
+    # Nothing about the installation that does not take place, such as DRIVER_PARTS_MIXED.
     assert {*found} <= {"DRIVER_BROKEN", "NVML_UNAVAILABLE", "PACKAGES_UNFINISHED"}
 
 
@@ -338,10 +338,11 @@ def test_a_driver_that_is_too_old_for_the_gpu_is_no_virtual_gpu() -> None:
 
 
 @pytest.mark.parametrize("mode", ["Pass-Through", "None"])
-def test_a_virtual_machine_with_whole_gpus_is_like_any_other(mode: str) -> None:
+@pytest.mark.parametrize("words", [None, "Unlicensed"])
+def test_a_virtual_machine_with_whole_gpus_is_like_any_other(mode: str, words: Any) -> None:
     seen = done.node()
-    seen["health"]["gpus"] = [smi_xml.parsed("0000:03:00.0", virtualization=mode, license=None)]
-    assert "MACHINE_UNSUPPORTED" not in doctor(seen)[0]
+    seen["health"]["gpus"] = [smi_xml.parsed(FIRST, virtualization=mode, license=words)]
+    assert {"MACHINE_UNSUPPORTED", "VGPU_UNLICENSED"}.isdisjoint(doctor(seen)[0])
 
 
 @pytest.mark.parametrize(
