@@ -138,7 +138,7 @@ def test_refusal_of_the_cluster_is_in_every_row(tmp_path, fleet):
     assert "metal_gpu_outcome: refused" in found.output  # nobody could ask it
 
 
-@pytest.mark.parametrize("playbook", ["verify", "site", "teardown"])
+@pytest.mark.parametrize("playbook", ["verify", "site"])  # a teardown observes anew
 def test_nothing_happens_in_a_cluster_whose_nodes_only_have_the_same_names(
     tmp_path, fleet, playbook
 ):
