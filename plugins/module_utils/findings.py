@@ -222,6 +222,11 @@ Remedy: remove the node from the group
 INIT_UNSUPPORTED (refusal): the node does not run systemd, which every role needs
 Remedy: boot the node with systemd
 
+FILES_READ_ONLY (refusal): the file system of {paths} is mounted read-only, so no role can change
+  anything
+Remedy: look for errors of the disk with `dmesg --level=err,warn`, after which the kernel mounts a
+  file system read-only; then repair it, or run `mount -o remount,rw MOUNT_POINT`
+
 PACKAGES_UNKNOWN (refusal): cannot determine which packages are installed: {error}
 Remedy: run `dpkg-query -W` (`rpm -qa` on Red Hat's systems) on the node; if it fails, repair the
   package database; then run again

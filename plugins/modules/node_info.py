@@ -135,6 +135,11 @@ gpu_node:
       description: Identifier of the boot. It changes with each boot.
       type: str
       sample: 5a1f4e0e-8b1b-4b43-9d0c-0c5d3e0c9a11
+    read_only:
+      description: Those of C(/etc) and C(/var/lib) whose file system is mounted read-only.
+      type: list
+      elements: str
+      sample: []
     machine_id:
       description: Content of C(/etc/machine-id). It stays the same until somebody installs the
         system anew.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.pci import read_bus
@@ -12,8 +13,13 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver, tools
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
     from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
+
+
+_WRITTEN = ("/etc", "/var/lib")
 
 
 class Values(TypedDict):
@@ -22,6 +28,7 @@ class Values(TypedDict):
     pci: list[GpuRow]
     nvswitches: list[GpuRow]
     infiniband: list[str]  # addresses of adapters
+    read_only: list[str]  # folders that the roles write to
 
 
 def values_of(reading: Reading) -> Values:
@@ -30,8 +37,18 @@ def values_of(reading: Reading) -> Values:
 
 
 def _values(reading: Reading) -> Values:
-    bus = read_bus(reading.node.root)
-    return {"pci": bus.gpus, "nvswitches": bus.nvswitches, "infiniband": bus.infiniband}
+    root = reading.node.root
+    bus = read_bus(root)
+    return {
+        "pci": bus.gpus,
+        "nvswitches": bus.nvswitches,
+        "infiniband": bus.infiniband,
+        "read_only": [path for path in _WRITTEN if _is_read_only(root / path.lstrip("/"))],
+    }
+
+
+def _is_read_only(path: Path) -> bool:
+    return path.is_dir() and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 PROBE = Probe(

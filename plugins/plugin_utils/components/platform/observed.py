@@ -47,6 +47,7 @@ class Observed(TypedDict):
     hostname: str | None
     boot_id: str | None
     machine_id: str | None
+    read_only: list[str]  # folders that the roles write to
     init: str
     systemd: Systemd
     kernel: Kernel
@@ -66,6 +67,7 @@ def observe(raw: Raw) -> Observed:
         "hostname": raw.text("/proc/sys/kernel/hostname"),
         "boot_id": raw.text("/proc/sys/kernel/random/boot_id"),
         "machine_id": raw.text("/etc/machine-id"),
+        "read_only": values["read_only"],
         "init": "systemd" if raw.exists["systemd"] else "other",
         "systemd": _systemd(raw),
         "kernel": {

@@ -115,6 +115,8 @@ def refuse_platform(plan: Plan[NoData], node: Node) -> None:
     if node["init"] != "systemd":
         plan.refuse("INIT_UNSUPPORTED")
     plan.refusals += judge_kind(plan.host, node)
+    if node["read_only"]:
+        plan.refuse("FILES_READ_ONLY", paths=" and ".join(node["read_only"]))
     for code, evidence in silent_programs(node):
         plan.refuse(code, **evidence)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from hashlib import sha256
+from types import SimpleNamespace
 from unittest.mock import ANY
 
 import pytest
@@ -81,6 +82,7 @@ def test_a_gpu_node(observe, tmp_path):
         "hostname": "GPU-1",
         "boot_id": "5c4fc37b-d6cf-4b6c-8a60-e2760aa38afa",
         "machine_id": "0c5d3e0c9a115a1f4e0e8b1b4b439d0c",
+        "read_only": [],
         "init": "systemd",
         "systemd": {
             "unknown": [unit for unit in collect.units() if f"Id={unit}\n" not in UNITS],
@@ -646,3 +648,12 @@ def test_what_cannot_be_read_is_unknown_and_said(observe, tmp_path):
     config = observe(Programs({}))["kubelet"]["config"]
     assert config["exists"] is None
     assert config["error"] == "/var/lib/kubelet/config.yaml: Too many levels of symbolic links"
+
+
+def test_file_system_that_is_mounted_read_only(observe, tmp_path, monkeypatch):
+    """As after an error of the disk. A folder that is not there is no finding."""
+    (tmp_path / "etc").mkdir()
+    flags = os.statvfs(tmp_path).f_flag | os.ST_RDONLY
+    found = SimpleNamespace(f_flag=flags, f_bavail=1, f_frsize=1)
+    monkeypatch.setattr(os, "statvfs", lambda _path: found)
+    assert observe(Programs({}))["read_only"] == ["/etc"]

@@ -304,6 +304,7 @@ REFUSALS = [
     ("no os-release", "preflight", {"os": {"id": None, "name": None}}, {}, ["OS_UNSUPPORTED"]),
     ("other machine", "preflight", {"os": {"architecture": "ppc64"}}, {}, ["OS_UNSUPPORTED"]),
     ("no systemd", "preflight", {"init": "other"}, {}, ["INIT_UNSUPPORTED"]),
+    ("a broken disk", "nvidia_driver", {"read_only": ["/etc"]}, {}, ["FILES_READ_ONLY"]),
     ("no GPU", "preflight", {"pci": []}, {"gpu_count": 4}, ["NO_GPU"]),
     ("fewer GPUs", "preflight", {}, {"gpu_count": 4}, ["GPU_COUNT_DIFFERS"]),
     ("declared none", "preflight", {}, {"gpu_count": 0}, ["GPU_COUNT_DIFFERS"]),
