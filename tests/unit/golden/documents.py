@@ -1,13 +1,18 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parts of documents that are generated, between comments with their names."""
+"""Generated parts of documents, between comments with their names, and texts of systems."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS, System
+
+REBUILDS = ("rocky", "almalinux")  # of RHEL
 
 
 def assert_documented(path: Path, name: str, generated: str, *, is_update: bool) -> None:
@@ -29,3 +34,24 @@ def table(rows: Iterable[Iterable[str]]) -> str:
     heading, *others = (list(row) for row in rows)
     lines = [heading, ["---"] * len(heading), *others]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def file_name(system: System) -> str:
+    return f"{system.id}-{system.version}.txt"
+
+
+def assert_text(
+    folder: Path, system: System, make: Callable[[System], str], *, is_update: bool
+) -> None:
+    """Assert that the text of a system is as written down, or write it anew.
+
+    A rebuild of RHEL has only the lines in which it differs from RHEL, after - and +.
+    """
+    text, path = make(system), folder / file_name(system)
+    if system.id in REBUILDS:
+        rhel = next(one for one in SYSTEMS if (one.id, one.version) == ("rhel", system.version))
+        lines = [*difflib.unified_diff(make(rhel).splitlines(), text.splitlines(), n=0)][2:]
+        text = "".join(f"{line}\n" for line in lines if not line.startswith("@@"))
+    if is_update:
+        path.write_text(text)
+    assert text == path.read_text()

@@ -35,7 +35,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
     System,
 )
 from ansible_collections.metal.gpu.tests.unit.golden import judged, render, scenarios
-from ansible_collections.metal.gpu.tests.unit.golden.documents import assert_documented, table
+from ansible_collections.metal.gpu.tests.unit.golden.documents import (
+    assert_documented,
+    assert_text,
+    file_name,
+    table,
+)
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     CARDS,
     ENGINES,
@@ -65,10 +70,6 @@ EXERCISED = (
 DRIVER_CARDS = (*CARDS[-1:], *CARDS[:-1])  # the oldest generation first
 
 
-def file_name(system: System) -> str:
-    return f"{system.id}-{system.version}.txt"
-
-
 def golden(system: System) -> str:
     parts = [f"{system.name}, {system.level}. See docs/support.md for how to read this.\n"]
     parts += [
@@ -80,10 +81,7 @@ def golden(system: System) -> str:
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
 def test_what_is_put_on_a_node(system: System, is_update: bool) -> None:
-    path = TEXTS / file_name(system)
-    if is_update:
-        path.write_text(golden(system))
-    assert golden(system) == path.read_text()
+    assert_text(TEXTS, system, golden, is_update=is_update)
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=file_name)

@@ -47,6 +47,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
     SYSTEMS,
     System,
 )
+from ansible_collections.metal.gpu.tests.unit.golden.documents import assert_text, file_name
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     HOPPER,
     ROOT,
@@ -217,18 +218,13 @@ def lines(calls: list[Call]) -> Iterator[str]:
                 yield f"        {name}: {first}"
 
 
-@pytest.mark.parametrize("system", SYSTEMS, ids=lambda one: f"{one.id}-{one.version}")
+@pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
 def test_what_runs_on_a_node(system: System, is_update: bool) -> None:
-    path = TEXTS / f"{system.id}-{system.version}.txt"
-    if is_update:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(golden(system))
-    assert golden(system) == path.read_text()
+    assert_text(TEXTS, system, golden, is_update=is_update)
 
 
 def test_every_text_has_its_system() -> None:
-    names = {f"{system.id}-{system.version}.txt" for system in SYSTEMS}
-    assert {path.name for path in TEXTS.glob("*.txt")} == names
+    assert {path.name for path in TEXTS.glob("*.txt")} == set(map(file_name, SYSTEMS))
 
 
 def test_tasks_have_only_options_of_the_module() -> None:

@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
     System,
 )
 from ansible_collections.metal.gpu.tests.unit.golden import render
+from ansible_collections.metal.gpu.tests.unit.golden.documents import file_name
 from ansible_collections.metal.gpu.tests.unit.golden.judged import (
     CRI_DOCKERD,
     accepted,
@@ -27,7 +28,6 @@ from ansible_collections.metal.gpu.tests.unit.golden.judged import (
     name_of_driver,
 )
 from ansible_collections.metal.gpu.tests.unit.golden.plans import CONFIRMED, MIRROR, YOURS
-from ansible_collections.metal.gpu.tests.unit.golden.test_golden import file_name
 from ansible_collections.metal.gpu.tests.unit.support import records
 from ansible_collections.metal.gpu.tests.unit.support.records import Item
 

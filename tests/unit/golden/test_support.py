@@ -36,7 +36,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
     System,
 )
 from ansible_collections.metal.gpu.tests.unit.golden import scenarios
-from ansible_collections.metal.gpu.tests.unit.golden.documents import assert_documented, table
+from ansible_collections.metal.gpu.tests.unit.golden.documents import (
+    REBUILDS,
+    assert_documented,
+    file_name,
+    table,
+)
 from ansible_collections.metal.gpu.tests.unit.golden.judged import judged, name_of_driver
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     CARDS,
@@ -47,7 +52,7 @@ from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     variables,
 )
 from ansible_collections.metal.gpu.tests.unit.golden.plans import ENGINE_PLANS
-from ansible_collections.metal.gpu.tests.unit.golden.test_golden import TEXTS, file_name, versions
+from ansible_collections.metal.gpu.tests.unit.golden.test_golden import TEXTS, versions
 from ansible_collections.metal.gpu.tests.unit.support import records
 from ansible_collections.metal.gpu.tests.unit.support.records import Item, Judgement
 
@@ -100,7 +105,7 @@ def systems() -> Iterator[list[str]]:
                 system.level,
                 engines,
                 "; ".join(_drivers(system)),
-                f"[text](../{text})",
+                f"[{'differences from RHEL' if system.id in REBUILDS else 'text'}](../{text})",
             ]
 
 
