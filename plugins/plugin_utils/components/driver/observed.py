@@ -30,6 +30,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     signing,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import failure_text
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import parse_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw, Unit
 
 
@@ -121,11 +122,11 @@ def observe(raw: Raw) -> Observed:
 
 def _driver(raw: Raw, values: Values) -> Driver:
     loaded = nvidia_driver.parse_loaded_module(raw.texts.get(nvidia_driver.VERSION, ""))
-    module_version = raw.text("/sys/module/nvidia/version")
+    module_version = parse_version(raw.texts.get("/sys/module/nvidia/version", ""))
     return {
         "packages": raw.versions(nvidia_driver.is_driver_package),
         "module_version": module_version or (loaded.version if loaded else None),
-        "disk_version": raw.stdout("module").strip() or None,
+        "disk_version": parse_version(raw.stdout("module")),
         "module_files": values["module_files"],
         "uvm_readable": _is_readable(raw, "uvm"),
         "flavour": loaded.flavour if loaded else None,

@@ -145,6 +145,12 @@ def test_debians_module_has_another_name(observe, tmp_path):
     assert asked == [name, f"{name}-uvm"]
 
 
+def test_what_is_no_version_is_none(observe, tmp_path):
+    plant(tmp_path, {"/sys/module/nvidia/version": '[runtime]\nmode = "auto"\n'})
+    found = observe(Programs({"modinfo": (0, "Killed\n", "")}))["driver"]
+    assert (found["module_version"], found["disk_version"]) == (None, None)
+
+
 def test_programs_and_libraries_that_were_removed_or_locked(observe, tmp_path):
     ml = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
     runtime = "/usr/bin/nvidia-container-runtime"
