@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-OPEN, LEGACY, RELEASE = "open", "legacy", "release"
+OPEN, NEEDS_OPEN, LEGACY, RELEASE = "open", "needs open", "legacy", "release"
 BOUND, SIGNATURE, MISMATCH, SYMBOLS = "bound", "signature", "mismatch", "symbols"
 CONFIDENTIAL, INIT = "confidential", "init"
 
@@ -38,6 +38,13 @@ ROWS = (
         "(GSP).",
         "install the proprietary module of the same driver instead of the open one; a GPU that "
         "needs the open module, such as Blackwell, cannot share a node with this one",
+    ),
+    Words(
+        NEEDS_OPEN,
+        r"requires use of the NVIDIA open kernel modules",
+        "The proprietary kernel module does not drive this GPU, as all from Blackwell on.",
+        "install the open kernel module of the same driver instead of the proprietary one: "
+        "`nvidia_driver_flavour: auto` chooses it; a GPU before Turing cannot share a node with it",
     ),
     Words(
         LEGACY,

@@ -91,6 +91,7 @@ _BOUND_BY = {"nouveau": "NOUVEAU_LOADED", "vfio": "GPU_PASSED_THROUGH"}
 # Others are about one GPU, which nvidia-smi then does not list.
 _DRIVER = {
     driver_words.OPEN: "FLAVOUR_UNSUPPORTED",
+    driver_words.NEEDS_OPEN: "FLAVOUR_UNSUPPORTED",
     driver_words.LEGACY: "GPU_UNSUPPORTED_BY_DRIVER",
     driver_words.RELEASE: "GPU_UNSUPPORTED_BY_DRIVER",
     driver_words.SIGNATURE: "SECURE_BOOT_ON",

@@ -180,6 +180,7 @@ CASES: dict[str, Callable[[], dict[str, Any] | None]] = {
     "not-initialised": lambda: Cuda().cuDeviceGetCount(byref(c_int())),
     "beyond": _beyond,
     "no-ptx": _in_context(lambda cuda: cuda.function("no program", "add")),
+    "bad-ptx": _in_context(lambda cuda: cuda.function(PTX.replace("add.f32", "add.f33"), "add")),
     "newer-ptx": _in_context(
         lambda cuda: cuda.function(PTX.replace(".version 6.0", ".version 99.0"), "add")
     ),

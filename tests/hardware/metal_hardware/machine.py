@@ -24,7 +24,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.collect import col
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Node as Source
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Request
 from ansible_collections.metal.gpu.plugins.module_utils.probe.program_files import find_program
-from ansible_collections.metal.gpu.plugins.module_utils.read import cdi, gpu_models
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    cdi,
+    device_files,
+    gpu_models,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import planning
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
 from metal_gpu import gpu_names
@@ -55,7 +59,8 @@ CAPABILITIES = {
 WRONG_USES = {
     "not-initialised": 3,
     "beyond": 101,
-    "no-ptx": 218,
+    "no-ptx": 200,  # NVIDIA's driver, in lupinemachines/lupine#440
+    "bad-ptx": 218,
     "newer-ptx": 222,
     "newer-gpu": 218,
     "no-function": 500,
@@ -127,11 +132,9 @@ def compare(beliefs: Beliefs, node: Node, seconds: float) -> None:
                   observed["nvml"]["driver_version"])  # fmt: skip
     beliefs.add("driver", "flavour of the loaded module is known", observed["driver"]["flavour"],
                 holds=observed["driver"]["flavour"] in ("open", "proprietary"))  # fmt: skip
-    for one in observed["device_files"]:
-        major = observed["device_majors"].get("nvidia-frontend") or observed["device_majors"].get(
-            "nvidia-uvm" if "uvm" in one["path"] else "nvidia"
-        )
-        beliefs.equal("device files", f"major number of {one['path']}", major, one["major"])
+    files, majors = observed["device_files"], observed["device_majors"]
+    beliefs.equal("driver", "device files whose major number is not that of /proc/devices", {},
+                  device_files.outdated(files, majors))  # fmt: skip
 
 
 def _compare_gpu(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import (
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
     from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kernel
     from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+
+
+# Ramdisks of no kernel's own, which the programs leave as they are.
+_NOT_REBUILT = re.compile(r"-0-rescue-|kdump\.img$")
 
 
 class RamdiskSpace(TypedDict):
@@ -105,7 +110,7 @@ def _read_space(reading: Reading) -> RamdiskSpace | None:
     patterns = [path.format(release="*") for path in nvidia_driver.INITIAL_RAMDISKS]
     root = reading.node.root
     found = [one for path in patterns for one in root.glob(path.lstrip("/")) if one.is_file()]
-    sizes = [one.stat().st_size for one in found]
+    sizes = [one.stat().st_size for one in found if not _NOT_REBUILT.search(one.name)]
     if not sizes:
         return None
     boot = os.statvfs(root / "boot")

@@ -291,6 +291,9 @@ def test_recorded_images_are_those_that_count():
 def test_room_for_a_copy_of_the_largest_ramdisk(observe, tmp_path):
     assert observe(Programs({}))["driver"]["ramdisk_space"] is None
     plant(tmp_path, {"/boot/initrd.img-6.1": "123", "/boot/initramfs-5.14.img": "12345"})
+    # Nothing rebuilds these: the one of Anaconda has all modules, and the other is that of kdump.
+    plant(tmp_path, {"/boot/initramfs-0-rescue-0123456789abcdef.img": "1234567"})
+    plant(tmp_path, {"/boot/initramfs-5.14kdump.img": "123456"})
     found = observe(Programs({}))["driver"]["ramdisk_space"]
     assert found["needed"] == 5
     assert found["free"] > 0
