@@ -251,7 +251,7 @@ def viewer(laboratory: Any, tmp_path: Path) -> Iterator[Any]:
             [
                 "list, watch, get, patch nodes in the whole cluster",
                 "list daemonsets.apps in the whole cluster",
-                "get, list, create, patch runtimeclasses.node.k8s.io in the whole cluster",
+                "get, patch, list, create runtimeclasses.node.k8s.io in the whole cluster",
                 "create, deletecollection or delete pods in the namespace default",
             ],
         ),
