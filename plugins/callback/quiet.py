@@ -43,6 +43,7 @@ from ansible import constants as C
 from ansible.plugins.callback import CallbackBase
 
 from ansible_collections.metal.gpu.plugins.module_utils.words import printable, some
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.results import cut_short
 
 _EVERY_S = 15
 _EXPLAINED = ": see the explanation above."  # in playbooks/_end.yml
@@ -168,7 +169,9 @@ class CallbackModule(CallbackBase):
             text = "the output has been hidden due to the fact that 'no_log: true' was specified"
         else:
             parts = (values.get(key) for key in ("msg", "module_stderr", "stderr"))
-            text = "\n".join(dict.fromkeys(_text(part) for part in parts if part))
+            text = cut_short(values) or "\n".join(
+                dict.fromkeys(_text(part) for part in parts if part)
+            )
         if text.endswith(_EXPLAINED):
             return  # the findings stand above, and the last lines name the host
         self._say(

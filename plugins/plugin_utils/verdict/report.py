@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.drai
     refuse_holders,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import name_clashes
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.results import cut_short
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.permissions import refuse_missing
 
 _REMEDY = "  What to do: "
@@ -111,6 +112,8 @@ def no_answer(error: str) -> dict[str, str]:
 
 def _error(result: Mapping[str, Any]) -> str:
     """Return the message of a task, with what its program printed."""
+    if why := cut_short(result):
+        return why
     texts = (_text(result.get(key)) for key in ("msg", "stderr", "module_stderr"))
     return ": ".join(text.strip().removeprefix("Task failed: ") for text in texts if text.strip())
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.results import error_of
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     admission,
     explain,
@@ -204,11 +205,37 @@ def test_with_nobody_left_there_is_nothing_to_begin() -> None:
         pytest.param({"msg": "no", "results": []}, "no", id="no results"),
         pytest.param({"msg": "no", "results": None}, "no", id="results are null"),
         pytest.param({"msg": "no", "results": [{"failed": False}]}, "no", id="no item failed"),
+        *(
+            pytest.param(
+                {
+                    "msg": msg,
+                    "module_stderr": "Traceback (most recent call last):\n  File x\n"
+                    "zipimport.ZipImportError: can't open '/tmp/payload.zip'\n"
+                    "Shared connection to 192.0.2.7 closed.\n",
+                    "module_stdout": "",
+                },
+                "the output of the module ended without a result, because the connection ended, "
+                "the node restarted, or the module failed; it last printed: "
+                "zipimport.ZipImportError: can't open '/tmp/payload.zip'",
+                id=f"a restart, as {core} tells it",
+            )
+            # Read in _parse_returned_data of ansible-core 2.16.19 and 2.21.5.
+            for core, msg in (
+                ("2.16", "MODULE FAILURE\nSee stdout/stderr for the exact error"),
+                (
+                    "2.21",
+                    "Task failed: Module failed: Module result deserialization failed.: No start "
+                    "of json char found\nSee stdout/stderr for the returned output.",
+                ),
+            )
+        ),
     ],
 )
 def test_why_the_run_stopped(result: dict[str, Any], error: str) -> None:
     (found,) = stopped(result, "gpu-1", "Install it")
     assert found["message"] == f"gpu-1: the run stopped here at 'Install it': {error}"
+    if result.get("module_stderr"):  # a part of an operation with packages tells the same
+        assert error_of(result) == error
 
 
 def test_what_a_role_has_explained_stays_what_it_is() -> None:
