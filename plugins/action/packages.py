@@ -38,6 +38,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import
     wait_for_lock,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
+    APT_CONF,
     Call,
     Request,
     Steps,
@@ -126,6 +127,9 @@ class ActionModule(ModuleRunner):
     def _operate(self) -> None:
         steps = self._steps(self._operation)
         answers = self._do_all(steps.first)
+        if any(APT_CONF in str(call.options) for call in steps.first):
+            before = self._task.environment or []
+            self._task.environment = [*before, {"APT_CONFIG": APT_CONF}]
         has_index = steps != self._steps(self._operation, is_fresh=True)
         is_fresh = has_index and any(answer.get("has_index") is False for answer in answers)
         try:

@@ -305,6 +305,7 @@ REQUIRED_IF = [  # the action plugin checks it
 #   packages   to add: entries, keyed by name
 #   installed  names of packages to add with their installed versions
 #   created    files that packages created, keyed by name, to add their checksums
+#   files      texts of files to write, keyed by path
 #   source     address of the repository whose index has just been read
 # `_rehearse` is a request as in module_utils/probe/rehearsal.py.
 _INTERNAL: dict[str, Any] = {
@@ -359,6 +360,8 @@ def note(request: Mapping[str, Any], query: Callable[[list[str]], str]) -> dict[
         after[name] = {**known, **row, "version": version}
     if after != before:
         _replace(path, json.dumps(after, indent=2) + "\n")
+    for file, text in request.get("files", {}).items():
+        _replace(Path(file), text)
     return {"changed": after != before}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import packages
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
+    APT_CONF,
     INDEX_AGE_S,
     TIME_LIMIT,
     UPDATE_S,
@@ -36,6 +37,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 KEEP_KERNEL = "keep_kernel"
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SIGNED = ("-o", "APT::Get::AllowUnauthenticated=false")
+# The same by APT_CONFIG. apt reads that file first, but what is said of one program counts last.
+_CONFIGURED: dict[str, Any] = {
+    "files": {APT_CONF: 'Binary::apt-get::APT::Get::AllowUnauthenticated "false";'}
+}
 _WITHOUT_RECOMMENDED = ("apt-get", "-q", *_SIGNED, "--no-install-recommends")
 # As ansible.builtin.apt has them: edited configuration files stay.
 _UNATTENDED = (
@@ -67,7 +72,7 @@ def _install(request: Request) -> Steps:
         options = ("--allow-change-held-packages",) if request.options["change_held"] else ()
         asked = before_removals(request, DEBIAN)
         work = (_apt(**_index(request)), asked, _apt_get(request, *options))
-        return Steps(record(request), work)
+        return Steps(record(request, **_CONFIGURED), work)
     may_remove = bool(request.options["may_remove"])
     # apt permits all removals or none, and modules of another driver. So it first tells what it
     # would do.
@@ -82,7 +87,7 @@ def _install(request: Request) -> Steps:
     repository = request.repository
     # The index of a new repository is the only one that the run has read.
     source = {"source": repository["url"]} if repository.get("new") else {}
-    recorded = record(request, **source)
+    recorded = record(request, **_CONFIGURED, **source)
     if not is_asked:
         return Steps(recorded, (install,))
     asked = before_removals(request, DEBIAN)
@@ -100,7 +105,7 @@ def _install_file(request: Request) -> Steps:
     # apt reads the index only for the dependencies.
     index = _index(request) if request.is_fresh else {}
     path = file_path(request, SUFFIXES[DEBIAN])
-    return file(request, path, _apt(deb=path, install_recommends=False, **index))
+    return file(request, path, _apt(deb=path, install_recommends=False, **index), **_CONFIGURED)
 
 
 def _remove(request: Request) -> Steps:

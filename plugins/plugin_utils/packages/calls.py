@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import split
 
 _RECORDS = "/var/lib/metal-gpu"
+# What apt is told in installations of the roles: no option of ansible.builtin.apt says it.
+APT_CONF = f"{_RECORDS}/apt.conf"
 _HAS_PASSWORD = re.compile(r"://[^/]*@")
 
 
@@ -169,8 +171,9 @@ def forget(request: Request) -> Steps:
 
 
 def tidied() -> Call:
-    """Delete the folders of the records that are empty."""
-    tidy = ["find", _RECORDS, "-depth", "-type", "d", "-empty", "-delete"]
+    """Delete the folders of the records that are empty. An installation writes APT_CONF again."""
+    unneeded = ["(", "-path", APT_CONF, "-o", "-type", "d", "-empty", ")"]
+    tidy = ["find", _RECORDS, "-depth", *unneeded, "-delete"]
     return Call(
         "ansible.builtin.command",
         {"argv": tidy, "removes": _RECORDS},
@@ -179,13 +182,13 @@ def tidied() -> Call:
     )
 
 
-def file(request: Request, path: str, install: Call) -> Steps:
+def file(request: Request, path: str, install: Call, **more: Any) -> Steps:
     """Install a package that is downloaded, and deleted afterwards."""
     options = {name: request.options[name] for name in ("url", "checksum")}
     fetch = Call(
         "ansible.builtin.get_url", {**options, "dest": path, "mode": "0644"}, explains=False
     )
-    return Steps(record(request), (fetch, install), (absent(path, changes=False),))
+    return Steps(record(request, **more), (fetch, install), (absent(path, changes=False),))
 
 
 def file_path(request: Request, suffix: str) -> str:

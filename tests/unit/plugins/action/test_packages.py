@@ -89,6 +89,7 @@ def act(monkeypatch: pytest.MonkeyPatch) -> Any:
         found: str = "",
         variables: dict[str, Any] | None = None,
         unlogged: list[str] | None = None,
+        environments: list[Any] | None = None,
         **args: Any,
     ) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
         ran: list[tuple[str, Any]] = []
@@ -98,6 +99,8 @@ def act(monkeypatch: pytest.MonkeyPatch) -> Any:
         ) -> dict[str, Any]:
             name = module_name.removeprefix("ansible.builtin.").removeprefix("metal.gpu.")
             ran.append((name, module_args))
+            if environments is not None:
+                environments.append([*task.environment])
             if unlogged is not None and (task_vars or {}).get("ansible_no_target_syslog"):
                 unlogged.append(name)
             return answer(module_name, module_args)
@@ -134,9 +137,15 @@ def codes(result: dict[str, Any]) -> list[str]:
 
 def test_the_record_comes_first_and_the_versions_last(act: Any) -> None:
     """Without a version, the record would claim any version that an admin installs."""
-    result, ran = act(operation="install", names=["docker-ce=29.8.1-*"], record=RECORD)
+    of: list[Any] = []
+    wanted = {"operation": "install", "names": ["docker-ce=29.8.1-*"], "record": RECORD}
+    result, ran = act(environments=of, **wanted)
     assert names(ran) == ["packages", "apt", "packages"]
-    assert ran[0][1]["_note"] == {"path": "/r.json", "packages": RECORD["packages"]}
+    noted = dict(ran[0][1]["_note"])
+    # apt reads this file: an apt.conf of the node may permit unsigned packages.
+    assert [*noted.pop("files")] == ["/var/lib/metal-gpu/apt.conf"]
+    assert of[:2] == [[], [{"APT_CONFIG": "/var/lib/metal-gpu/apt.conf"}]]
+    assert noted == {"path": "/r.json", "packages": RECORD["packages"]}
     assert ran[2][1]["_note"]["installed"] == ["cri-dockerd", "not-installed"]
     assert result["changed"] is True
     assert "failed" not in result

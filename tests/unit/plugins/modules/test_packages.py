@@ -78,7 +78,8 @@ def test_record_is_extended_and_completed(tmp_path: Path) -> None:
         return json.loads(Path(request["path"]).read_text()) if changed else None
 
     assert recorded(packages=ROWS) == ROWS
-    assert recorded(packages=ROWS) is None
+    assert recorded(packages=ROWS, files={str(tmp_path / "apt.conf"): "x\n"}) is None
+    assert (tmp_path / "apt.conf").read_text() == "x\n"
     complete = recorded(installed=["b", "gone"], created=created)
     assert complete["b"] == {"version": "3-1", "before": "2-1"}
     assert complete["a"] == {**ROWS["a"], "config_sha256": sha256(b"x").hexdigest()}

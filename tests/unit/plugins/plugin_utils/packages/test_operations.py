@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Request,
@@ -18,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations impo
     questions,
     steps,
 )
+from ansible_collections.metal.gpu.tests.unit.golden.nodes import ROOT
 
 
 @pytest.mark.parametrize(
@@ -77,6 +81,41 @@ def test_what_matches_is_held_once() -> None:
         "libnvidia-ml-3:580.178.04-1.el9",
         "nvidia-driver-cuda-libs-3:580.178.04-1.el9",
     ]
+
+
+_REQUEST: dict[str, Any] = {
+    **{"names": ["a=1"], "newest": False, "change_held": False, "may_remove": [], "purge": False},
+    **{"url": "https://x/a.deb", "checksum": "", "earlier": [], "following": [], "pin": None},
+    "record": {"path": "/var/lib/metal-gpu/packages/role.json", "packages": {"a": {}}},
+    "repository": {"name": "n", "url": "https://x", "suite": "s", "components": "", "new": True},
+}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"operation": "install"},
+        {"operation": "install", "newest": True},
+        {"operation": "install", "keep_kernel": True},
+        {"operation": "install", "may_remove": ["b"]},
+        {"operation": "install", "names": ["linux-modules-nvidia-580-server-6.8.0-1-generic"]},
+        {"operation": "install_file"},
+        {"operation": "repository"},
+    ],
+    ids=str,
+)
+def test_no_apt_conf_of_the_node_lets_unsigned_packages_in(options: dict[str, Any]) -> None:
+    record = yaml.safe_load((ROOT / "tests/recorded/apt_pins.yml").read_text())["unsigned"]
+    found = steps(options["operation"], "debian", Request({**_REQUEST, **options}))
+    told = [one.options["_note"].get("files") for one in found.first]
+    for call in found.work:
+        argv = call.options.get("argv", ())
+        if call.module == "ansible.builtin.apt" and {"name", "deb"} & call.options.keys():
+            assert [[*one.values()] for one in told] == [[record["setting"]]]
+        elif {"apt-get", "install"} <= {*argv}:
+            assert record["option"] in argv
+        elif {"apt-get", "update"} <= {*argv}:
+            assert {*record["index"]} <= {*argv}
 
 
 def test_removal_ends_the_holds_of_dependencies() -> None:
