@@ -26,6 +26,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import (
     is_manager_package,
     is_unknown,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import generation
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import name_gpus
 
@@ -50,6 +51,13 @@ _BY_RACK = (
     "Fabric Manager on the node; have the controller give the GPUs their partition, then drain the "
     "node and reboot it"
 )
+# In racks are the later ones. Source: NVIDIA/nccl-tests#260
+_BY_HOST = (
+    "the node has no NVSwitches, so it is a virtual machine whose host has them: have whoever runs "
+    "the host activate the partition of these GPUs in its Fabric Manager, then drain the node and "
+    "reboot it; `nvidia-smi -q | grep -A 3 Fabric` shows the state"
+)
+_OF_HGX = ("Ampere", "Hopper")
 STOPPED = "FABRIC_MANAGER_STOPPED"
 # With this FABRIC_MODE, GPUs wait for a partition, which another program activates.
 PARTITIONS = 1
@@ -102,7 +110,9 @@ def judge_fabric(host: str, node: Node) -> Iterator[dict[str, str]]:
     if evidence:
         if node["fabric"]["mode"] == PARTITIONS:
             evidence.append("FABRIC_MODE=1: the GPUs wait until a partition is activated")
-        way = _BY_MANAGER if is_needed(node) else _BY_RACK
+        is_of_hgx = any(generation(gpu["device"]).name in _OF_HGX for gpu in node["pci"])
+        way = _BY_HOST if is_of_hgx else _BY_RACK
+        way = _BY_MANAGER if is_needed(node) else way
         states = "; ".join(evidence)
         yield finding("FABRIC_NOT_READY", host, states=states, log=_log(node), remedy=way)
         return

@@ -348,16 +348,19 @@ def test_without_a_proof_the_fabric_is_unknown(state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "words", "not_words"),
+    ("device", "found", "words", "not_words"),
     [
-        ({}, "journalctl -u nvidia-fabricmanager", "NMX"),
-        ({"switches": []}, "NMX controller", "journalctl"),
+        ("31c2", {}, "journalctl -u nvidia-fabricmanager", "NMX"),
+        ("31c2", {"switches": []}, "NMX controller", "journalctl"),
+        ("2330", {"switches": []}, "virtual machine", "NMX"),
     ],
-    ids=["NVSwitches of the node", "Azure/azhpc-images#506"],
+    ids=["NVSwitches of the node", "Azure/azhpc-images#506", "NVIDIA/nccl-tests#260"],
 )
-def test_who_sets_up_the_fabric(found: dict[str, Any], words: str, not_words: str) -> None:
+def test_who_sets_up_the_fabric(
+    device: str, found: dict[str, Any], words: str, not_words: str
+) -> None:
     bad = states(("Completed", "Success"), ("Completed", "Insufficient Resources"))
-    (one,) = judge_fabric("gpu-1", node("31c2", states=bad, **found))
+    (one,) = judge_fabric("gpu-1", node(device, states=bad, **found))
     assert one["code"] == "FABRIC_NOT_READY"
     assert words in one["remedy"]
     assert not_words not in one["remedy"]
