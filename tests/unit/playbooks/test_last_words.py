@@ -354,3 +354,29 @@ def test_a_teardown_that_fails_after_its_drain_leaves_no_cordon(tmp_path, server
     assert [one["ansible.builtin.import_role"]["tasks_from"] for one in block["rescue"]] == [
         "give_up.yml"
     ]
+
+
+def test_node_that_keeps_its_gpus_does_not_hold_up_the_others_of_a_teardown(tmp_path, server):
+    """It has failed, and its rescue, which uncordons it, comes after the release of the others."""
+    for name, gpus in (("gpu-1", "0"), ("gpu-2", "2")):
+        cordoned = {"name": name, "annotations": {CORDONED: f"run {gpus}"}}
+        status = {
+            "allocatable": {GPU: gpus},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        spec = {"unschedulable": True}
+        server.put("nodes", {"metadata": cordoned, "spec": spec, "status": status})
+    names = ["gpu-1", "gpu-2"]
+    found = carry_out(
+        tmp_path,
+        "teardown",
+        "release.yml",
+        {name: {"metal_gpu": {"node": {"kubelet": {"node_name": name}}}} for name in names},
+        device_plugin_findings={"gpu-2": []},
+        preflight_holders={"nodes": {name: {"pods": [], "cordoned": True} for name in names}},
+        teardown_drain_timeout=0,
+        metal_gpu_kubeconfig=str(server.kubeconfig(tmp_path / "kubeconfig")),
+    )
+    assert found.code == 0, found.output
+    cordons = [server.objects()["nodes", "", name]["spec"].get("unschedulable") for name in names]
+    assert cordons == [None, True]

@@ -46,7 +46,8 @@ def _users(node: Node) -> Iterator[str]:
     docker, containerd = node["engines"]["docker"], node["engines"]["containerd"]
     has_docker = docker["cgroup_driver"] == _SYSTEMD
     if has_docker:
-        yield from docker["made_with"].get(runtime.NAME, ())
+        running = {one["name"] for one in docker["containers"]}
+        yield from (name for name in docker["made_with"].get(runtime.NAME, ()) if name in running)
         yield from (one["name"] for one in docker["containers"] if one["gpus_by_hook"])
     by_docker = has_docker and docker["default_runtime"] == runtime.NAME
     ours = containerd["runtimes"].get(runtime.NAME)

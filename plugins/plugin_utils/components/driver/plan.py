@@ -84,7 +84,10 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         },
     )
     refuse_platform(plan, node)
-    found = [*node["driver"]["packages"], *filter(None, [node["driver"]["installer"]["version"]])]
+    packages = node["driver"]["packages"]
+    # Others may have been there before an installation that did not begin.
+    found = [*packages] if driver_packages.carriers(packages) else []
+    found += filter(None, [node["driver"]["installer"]["version"]])
     steps.OURS.refuse_record(plan, node, found, (own_files.DRIVER_PIN, own_files.DEVICE_RULE))
     if plan.refusals:
         return plan.result()

@@ -226,6 +226,12 @@ def test_record_that_somebody_deleted(
     [
         pytest.param("nvidia_driver", {**LOST, "ours": {**LOST["ours"], "files": []}}, id="taken"),
         pytest.param(
+            "nvidia_driver",
+            merge({**LOST, "driver": {**DONE["driver"], "packages": {"nvidia-settings": "1"}}},
+                  {"repositories": repository("nvidia-driver")}),
+            id="an installation that did not begin, beside a program of the admin",
+        ),
+        pytest.param(
             "nvidia_container_runtime", merge(merge(LOST, {"repositories": OF_TOOLKIT}), UNHELD),
             id="an admin's from our repository",
         ),

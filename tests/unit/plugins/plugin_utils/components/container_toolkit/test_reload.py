@@ -20,6 +20,9 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
 POD = {"pid": 7, "command": "python", "pod": "2f1e"}
 HOST = {"pid": 8, "command": "nvidia-persistenced", "pod": None}
 TRAINER = {"id": "1", "name": "trainer", "of_pod": False, "gpus": True, "gpus_by_hook": True}
+DIGITS = {"id": "3", "name": "digits", "of_pod": False, "gpus": True, "gpus_by_hook": False}
+# Beside one that has ended, and has no GPUs to lose.
+MADE = {"made_with": {"nvidia": ["digits", "ended"]}, "containers": [DIGITS]}
 OTHER = {"id": "2", "name": "registry", "of_pod": False, "gpus": False, "gpus_by_hook": False}
 UNLINKED = {
     "device_files": [{**one, "linked": False} for one in DONE["device_files"]],
@@ -51,7 +54,7 @@ def by_crio(default: str, **engine: Any) -> dict[str, Any]:
     return {"engines": {"crio": found, "containerd": {"running": False}}}
 
 
-NVIDIA = by_docker("systemd", default_runtime="nvidia", made_with={"nvidia": ["digits"]})
+NVIDIA = by_docker("systemd", default_runtime="nvidia", **MADE)
 DROP_IN = {"ours": {"files": ["/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"]}}
 
 
@@ -83,7 +86,7 @@ def notices(planner: str, *changes: Any, base: Any = DONE, **desired: Any) -> li
         ),
         pytest.param([by_containerd("nvidia"), {"device_users": [HOST]}], [], id="no pod"),
         pytest.param(
-            [by_docker("systemd", default_runtime="runc", made_with={"nvidia": ["digits"]})],
+            [by_docker("systemd", default_runtime="runc", **MADE)],
             ["digits"], id="a container of Docker",
         ),
         pytest.param([NVIDIA], ["digits, pod 2f1e (python)"], id="Docker's default runtime"),
@@ -101,7 +104,7 @@ def notices(planner: str, *changes: Any, base: Any = DONE, **desired: Any) -> li
             id="docker run --gpus, with cgroupfs",
         ),
         pytest.param(
-            [by_docker("cgroupfs", default_runtime="nvidia", made_with={"nvidia": ["digits"]})],
+            [by_docker("cgroupfs", default_runtime="nvidia", **MADE)],
             [], id="Docker with cgroupfs",
         ),
     ],
