@@ -74,25 +74,14 @@ options:
         description: Key path of the list, as in O(remove). A missing list is created.
         type: raw
         required: true
-      items:
-        description: The items.
-        type: list
-        elements: raw
-        required: true
+      items: {description: The items., type: list, elements: raw, required: true}
   discard:
     description: Items that lists must not contain. A list that becomes empty stays.
     type: list
     elements: dict
     suboptions:
-      path:
-        description: Key path of the list, as in O(remove).
-        type: raw
-        required: true
-      items:
-        description: The items.
-        type: list
-        elements: raw
-        required: true
+      path: {description: "Key path of the list, as in O(remove).", type: raw, required: true}
+      items: {description: The items., type: list, elements: raw, required: true}
   remove:
     description:
       - Key paths to remove, with everything below them. Tables that become empty are removed.
@@ -174,10 +163,7 @@ options:
   group:
     description: Group of a file that the task creates. If not set, the group of that user.
     type: str
-  _write:
-    description:
-      - Internal. The action plugin sets it. A task cannot set it.
-    type: str
+  _write: {description: Internal. The action plugin sets it. A task cannot set it., type: str}
 notes:
   - A run without a change needs one remote operation, a run with a change two.
   - Is not in the action group C(gpu), because it has none of the connection options to the cluster.

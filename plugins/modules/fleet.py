@@ -37,28 +37,20 @@ options:
       [reports, admission, members, questions, doubts, verdicts, left_out, ended, images,
        containers, downloads]
   cluster:
-    description:
-      - What the cluster has answered to preflight. RV(metal.gpu.gpu_capacity#module:nodes) or, for
-        a teardown, RV(metal.gpu.gpu_drain#module:nodes), the error, the missing permissions, and
-        refusals that concern all hosts.
+    description: What the cluster has answered to preflight. RV(metal.gpu.gpu_capacity#module:nodes)
+      or, for a teardown, RV(metal.gpu.gpu_drain#module:nodes), the error, the missing permissions,
+      and refusals that concern all hosts.
     type: dict
     default: {nodes: {}}
-  invalid:
-    description: The refusals of variables, by host and name.
-    type: dict
-    default: {}
-  drain:
-    description: Whether pods that hold GPUs may be evicted.
-    type: bool
-    default: false
+  invalid: {description: "The refusals of variables, by host and name.", type: dict, default: {}}
+  drain: {description: Whether pods that hold GPUs may be evicted., type: bool, default: false}
   skip_refused:
     description: Whether the other hosts may go on if hosts are refused.
     type: bool
     default: false
   run:
-    description:
-      - The RV(run) that O(query=admission) has returned, with more C(findings). Without it,
-        what the hosts have registered in roles counts for nothing.
+    description: The RV(run) that O(query=admission) has returned, with more C(findings). Without
+      it, what the hosts have registered in roles counts for nothing.
     type: dict
     default: {}
   capacity:
@@ -88,14 +80,10 @@ options:
   since:
     description: When the run started, in seconds of the epoch, for the last line of the table.
     type: float
-  drift:
-    description: Whether the steps of plans are findings.
-    type: bool
-    default: true
+  drift: {description: Whether the steps of plans are findings., type: bool, default: true}
   rehearsal:
-    description:
-      - Whether a real run would carry out the steps of plans. In check mode, what they mend is then
-        no finding.
+    description: Whether a real run would carry out the steps of plans. In check mode, what they
+      mend is then no finding.
     type: bool
     default: true
   image:
@@ -117,15 +105,13 @@ options:
     type: str
     default: ""
   registry:
-    description:
-      - With O(query=downloads), the registry with the images, such as C(registry.example:5000).
-        Default is the host of O(mirror).
+    description: With O(query=downloads), the registry with the images, such as
+      C(registry.example:5000). Default is the host of O(mirror).
     type: str
     default: ""
   report:
-    description:
-      - With O(query=verdicts) and O(query=containers), a file on the controller. The verdicts are
-        compared with those that it has, and written to it, except in check mode.
+    description: With O(query=verdicts) and O(query=containers), a file on the controller. The
+      verdicts are compared with those that it has, and written to it, except in check mode.
     type: path
 """
 
@@ -156,9 +142,8 @@ members:
   elements: dict
   returned: with O(query=members)
 questions:
-  description: >-
-    For each observed node its name, the expected number of GPUs, whether to wait for them, whether
-    to run pods, and the image with a CUDA program that fits it.
+  description: For each observed node its name, the expected number of GPUs, whether to wait for
+    them, whether to run pods, and the image with a CUDA program that fits it.
   type: list
   elements: dict
   returned: with O(query=questions)
@@ -168,15 +153,14 @@ hosts:
   elements: str
   returned: with O(query=doubts) and O(query=images)
 verdicts:
-  description: >-
-    The verdict on each host, with C(layers), C(findings) and C(ok). A host can be C(ok) and
-    C(busy), if pods hold all GPUs, so that none is proven. In check mode, it is C(planned) if it
-    lacks only what a real run is about to set up. C(level) is how far pods proved GPUs.
-    C(gpus) has each GPU with its C(address) and C(uuid), the first layer that lacks it
-    (C(lost_at)), whether a program in a pod C(computed) on it, and the pod that keeps it C(busy).
-    C(seen) has the GPUs of each layer, and C(lost) the lines about lost GPUs. With
-    O(query=containers), C(container) has the versions that the container saw, the digest of the
-    image, and on how many GPUs it computed.
+  description: The verdict on each host, with C(layers), C(findings) and C(ok). A host can be C(ok)
+    and C(busy), if pods hold all GPUs, so that none is proven. In check mode, it is C(planned) if
+    it lacks only what a real run is about to set up. C(level) is how far pods proved GPUs. C(gpus)
+    has each GPU with its C(address) and C(uuid), the first layer that lacks it (C(lost_at)),
+    whether a program in a pod C(computed) on it, and the pod that keeps it C(busy). C(seen) has the
+    GPUs of each layer, and C(lost) the lines about lost GPUs. With O(query=containers),
+    C(container) has the versions that the container saw, the digest of the image, and on how many
+    GPUs it computed.
   type: dict
   returned: with O(query=verdicts), O(query=left_out) and O(query=containers)
 report:
@@ -185,10 +169,9 @@ report:
   returned: with O(query=verdicts), O(query=left_out) and O(query=containers)
   sample: ""
 downloads:
-  description: >-
-    The C(repositories) with the packages and the hosts that install them, the packages of the
-    C(system)'s own sources, the C(files), the C(images), and the C(variables) of the hosts for
-    the mirror.
+  description: The C(repositories) with the packages and the hosts that install them, the packages
+    of the C(system)'s own sources, the C(files), the C(images), and the C(variables) of the hosts
+    for the mirror.
   type: dict
   returned: with O(query=downloads)
 commands:
@@ -209,19 +192,15 @@ failures:
   description: The codes of the findings for which a host fails, by host.
   type: dict
   returned: with O(query=verdicts), O(query=left_out) and O(query=containers)
-begin:
-  description: Whether the run may start.
-  type: bool
-  returned: with O(query=admission)
+begin: {description: Whether the run may start., type: bool, returned: with O(query=admission)}
 stopped:
   description: The refusals and stops of each host that has any. Those of no host have other names.
   type: dict
   returned: with O(query=admission)
 run:
-  description: >-
-    The C(id) of the run, when it C(started), the hosts that are C(admitted) and C(refused), the
-    roles that have C(work) by host, one host without work among the C(bystanders), and
-    the C(findings) by host.
+  description: The C(id) of the run, when it C(started), the hosts that are C(admitted) and
+    C(refused), the roles that have C(work) by host, one host without work among the C(bystanders),
+    and the C(findings) by host.
   type: dict
   returned: with O(query=admission), if the run starts
 explained:
@@ -232,9 +211,8 @@ explained:
     with O(query=admission), O(query=verdicts), O(query=left_out), O(query=images) and
     O(query=containers)
 table:
-  description: >-
-    The verdicts as lines. The last line counts nodes and GPUs. Empty if O(query=admission) lets the
-    run start.
+  description: The verdicts as lines. The last line counts nodes and GPUs. Empty if
+    O(query=admission) lets the run start.
   type: list
   elements: str
   returned: with O(query=admission), O(query=verdicts), O(query=left_out) and O(query=containers)

@@ -40,10 +40,7 @@ options:
       - The amount that each node must have. Only for a list in O(nodes), not for a dictionary.
       - If not set, the nodes must exist. Their amounts are reported and not compared.
     type: str
-  resource:
-    description: Name of the resource.
-    type: str
-    default: nvidia.com/gpu
+  resource: {description: Name of the resource., type: str, default: nvidia.com/gpu}
   unawaited:
     description:
       - Names of further nodes to report. The module does not wait for them, and they never fail the
@@ -67,9 +64,8 @@ options:
     type: bool
     default: false
   by_hand:
-    description:
-      - With O(sharing), what single nodes must have, instead of what the module finds out. A
-        dictionary of amounts by resource, keyed by node name.
+    description: With O(sharing), what single nodes must have, instead of what the module finds out.
+      A dictionary of amounts by resource, keyed by node name.
     type: dict
     default: {}
   split:
@@ -94,9 +90,8 @@ options:
     type: bool
     default: false
   surroundings:
-    description:
-      - Also read the DaemonSets and the Leases of the kubelets. RV(nodes.surroundings) reports what
-        is wrong about nodes whatever their amounts are, and who has cordoned them.
+    description: Also read the DaemonSets and the Leases of the kubelets. RV(nodes.surroundings)
+      reports what is wrong about nodes whatever their amounts are, and who has cordoned them.
     type: bool
     default: false
   wait_timeout:
@@ -106,9 +101,8 @@ options:
     type: int
     default: 300
   report_only:
-    description:
-      - Report differences without failing. Nodes that differ do not fail the task. Neither does an
-        API server that does not answer; RV(error) has its error.
+    description: Report differences without failing. Nodes that differ do not fail the task. Neither
+      does an API server that does not answer; RV(error) has its error.
     type: bool
     default: false
 notes:
@@ -170,21 +164,15 @@ nodes:
   type: dict
   contains:
     state:
-      description:
-        - V(ok) if the node is as expected, V(missing) if it is not in the cluster, V(differs)
-          otherwise.
+      description: V(ok) if the node is as expected, V(missing) if it is not in the cluster,
+        V(differs) otherwise.
       type: str
     capacity:
-      description:
-        - The amount in the node's capacity. V(null) if the node does not have the resource or does
-          not exist.
+      description: The amount in the node's capacity. V(null) if the node does not have the resource
+        or does not exist.
       type: int
-    allocatable:
-      description: The amount in the node's allocatable, likewise.
-      type: int
-    expected:
-      description: The expected amount. V(null) if none was given.
-      type: int
+    allocatable: {description: "The amount in the node's allocatable, likewise.", type: int}
+    expected: {description: The expected amount. V(null) if none was given., type: int}
     ready:
       description:
         - Whether the condition C(Ready) of the node is true and its not-ready taints are removed.
@@ -192,35 +180,28 @@ nodes:
           exist.
       type: bool
     readiness:
-      description:
-        - Why the node is not ready. Empty if it is ready or does not exist.
+      description: Why the node is not ready. Empty if it is ready or does not exist.
       type: str
     resources:
-      description: >-
-        The resources of the node that are GPUs or parts of GPUs, each with its C(capacity) and
-        C(allocatable).
+      description: The resources of the node that are GPUs or parts of GPUs, each with its
+        C(capacity) and C(allocatable).
       type: dict
     wanted:
-      description: >-
-        With O(sharing), what the node must have. C(resources) are amounts by resource, V(null) if
-        nothing shows how many parts of GPUs there must be. Then C(known) are the amounts that are
-        known all the same, and C(least) is the least number of parts. C(gpus) is the number of
-        GPUs. C(source) is how these are shared and what says so, empty without sharing. C(resource)
-        is what a pod asks for, and C(shared) whether it then gets less than a whole GPU. C(mps) is
-        whether the GPUs are shared by MPS.
+      description: With O(sharing), what the node must have. C(resources) are amounts by resource,
+        V(null) if nothing shows how many parts of GPUs there must be. Then C(known) are the amounts
+        that are known all the same, and C(least) is the least number of parts. C(gpus) is the
+        number of GPUs. C(source) is how these are shared and what says so, empty without sharing.
+        C(resource) is what a pod asks for, and C(shared) whether it then gets less than a whole
+        GPU. C(mps) is whether the GPUs are shared by MPS.
       type: dict
-    labels:
-      description: The labels of the node. Empty if it does not exist.
-      type: dict
+    labels: {description: The labels of the node. Empty if it does not exist., type: dict}
     annotations:
       description: The annotations of the node that start with C(metal.gpu/).
       type: dict
     seconds:
       description: Seconds until the node was as expected, or until the wait for it ended.
       type: float
-    message:
-      description: What differs. Empty if nothing does.
-      type: str
+    message: {description: What differs. Empty if nothing does., type: str}
     evidence:
       description:
         - Conditions of the node and states of its device plugin pods, if the node is not as
@@ -229,23 +210,19 @@ nodes:
       type: list
       elements: str
     cause:
-      description:
-        - Why the node is not as expected. V(null) if no known cause matches.
+      description: Why the node is not as expected. V(null) if no known cause matches.
       type: dict
       contains:
         code:
           description: A code of C(docs/troubleshooting.md), such as V(DEVICE_PLUGIN_NOT_SELECTED).
           type: str
-        evidence:
-          description: Values for the texts of this code.
-          type: dict
+        evidence: {description: Values for the texts of this code., type: dict}
     another:
       description: The ids of the Node, if it is another machine than in O(machines). Else empty.
       type: str
     surroundings:
-      description:
-        - Further findings in the form of RV(nodes.cause), such as a second device plugin on the
-          node. Empty without O(surroundings), and where nothing can be read.
+      description: Further findings in the form of RV(nodes.cause), such as a second device plugin
+        on the node. Empty without O(surroundings), and where nothing can be read.
       type: list
       elements: dict
   sample:

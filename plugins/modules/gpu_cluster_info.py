@@ -29,36 +29,19 @@ options:
     elements: dict
     default: []
     suboptions:
-      group:
-        description: API group, empty for the core group.
-        type: str
-        default: ""
+      group: {description: "API group, empty for the core group.", type: str, default: ""}
       resource:
         description: The resource in the plural, with a subresource after a slash.
         type: str
         required: true
-      verbs:
-        description: The verbs.
-        type: list
-        elements: str
-        required: true
+      verbs: {description: The verbs., type: list, elements: str, required: true}
       namespace:
         description: The namespace. Empty means all namespaces, or a cluster-scoped resource.
         type: str
         default: ""
-      name:
-        description: Name of the only object. Empty means all objects.
-        type: str
-        default: ""
-      any:
-        description: Whether one of the verbs is enough.
-        type: bool
-        default: false
-  nodes:
-    description: Names of the nodes to read.
-    type: list
-    elements: str
-    default: []
+      name: {description: Name of the only object. Empty means all objects., type: str, default: ""}
+      any: {description: Whether one of the verbs is enough., type: bool, default: false}
+  nodes: {description: Names of the nodes to read., type: list, elements: str, default: []}
   machines:
     description: The ids of their machines, as in M(metal.gpu.gpu_capacity).
     type: dict
@@ -74,34 +57,21 @@ options:
         is one of this collection.
     type: dict
     suboptions:
-      namespace:
-        description: Its namespace.
-        type: str
-        required: true
-      name:
-        description: Its name.
-        type: str
-        required: true
+      namespace: {description: Its namespace., type: str, required: true}
+      name: {description: Its name., type: str, required: true}
   pods:
     description: The DaemonSet whose pods and revisions to list.
     type: dict
     suboptions:
-      namespace:
-        description: Its namespace.
-        type: str
-        required: true
+      namespace: {description: Its namespace., type: str, required: true}
       selectors:
         description: The selectors of its pods.
         type: list
         elements: str
         required: true
-      revisions:
-        description: Whether to list its revisions.
-        type: bool
-        default: true
+      revisions: {description: Whether to list its revisions., type: bool, default: true}
   report_only:
-    description:
-      - Do not fail if the API server does not answer. RV(error) has its error.
+    description: Do not fail if the API server does not answer. RV(error) has its error.
     type: bool
     default: false
 seealso:

@@ -38,9 +38,8 @@ attributes:
     description: A second run changes nothing.
 options:
   nodes:
-    description:
-      - Names of the nodes in the cluster. A name that is not in the cluster is reported as
-        V(missing).
+    description: Names of the nodes in the cluster. A name that is not in the cluster is reported as
+      V(missing).
     type: list
     elements: str
     required: true
@@ -68,9 +67,8 @@ options:
     choices: [gpus, others]
     default: gpus
   may_lose:
-    description:
-      - What O(pods=others) may delete for good. V(bare_pods) are pods without a controller that
-        recreates them, and V(scratch_data) is what pods have in an C(emptyDir).
+    description: What O(pods=others) may delete for good. V(bare_pods) are pods without a controller
+      that recreates them, and V(scratch_data) is what pods have in an C(emptyDir).
     type: list
     elements: str
     choices: [bare_pods, scratch_data]
@@ -86,9 +84,8 @@ options:
     choices: [gone, back, any]
     default: gone
   boot_id:
-    description:
-      - Boot of the node from which O(gpus=back) counts what the kubelet has reported. If empty,
-        any.
+    description: Boot of the node from which O(gpus=back) counts what the kubelet has reported. If
+      empty, any.
     type: str
     default: ""
   wait_timeout:
@@ -96,9 +93,8 @@ options:
     type: int
     default: 300
   report_only:
-    description:
-      - Only report the pods and change nothing. An API server that does not answer does not fail
-        the task; RV(error) has its error.
+    description: Only report the pods and change nothing. An API server that does not answer does
+      not fail the task; RV(error) has its error.
     type: bool
     default: false
 notes:
@@ -137,36 +133,21 @@ nodes:
   returned: when the API server answered, also on failure; empty with RV(error)
   type: dict
   contains:
-    state:
-      description: V(ok), or V(missing) if the node is not in the cluster.
-      type: str
+    state: {description: "V(ok), or V(missing) if the node is not in the cluster.", type: str}
     cordoned:
       description: Whether O(state=drained) cordoned it, and it is cordoned when the module ends.
       type: bool
     pods:
-      description:
-        - The pods on the node when the module started, as far as O(pods) is about them. Empty with
-          O(state=released).
+      description: The pods on the node when the module started, as far as O(pods) is about them.
+        Empty with O(state=released).
       type: list
       elements: dict
       contains:
-        name:
-          description: Namespace and name.
-          type: str
-        gpus:
-          description: Number of GPUs or of DRA claims that it holds.
-          type: int
-        stays:
-          description: Why it must not be evicted. V(null) if it may be evicted.
-          type: str
+        name: {description: Namespace and name., type: str}
+        gpus: {description: Number of GPUs or of DRA claims that it holds., type: int}
+        stays: {description: Why it must not be evicted. V(null) if it may be evicted., type: str}
   sample:
-    gpu-1:
-      state: ok
-      cordoned: true
-      pods:
-        - name: default/training-5c9d7
-          gpus: 2
-          stays: null
+    gpu-1: {state: ok, cordoned: true, pods: [{name: default/training-5c9d7, gpus: 2, stays: null}]}
 error:
   description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)

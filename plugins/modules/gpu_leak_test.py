@@ -100,9 +100,8 @@ options:
     type: str
     default: nvidia.com/gpu
   other_resources:
-    description:
-      - Names of other resources that are GPUs, as another device plugin gives them. A node that
-        offers one of them offers GPUs. Those of NVIDIA's device plugin need not be named.
+    description: Names of other resources that are GPUs, as another device plugin gives them. A node
+      that offers one of them offers GPUs. Those of NVIDIA's device plugin need not be named.
     type: list
     elements: str
     default: []
@@ -136,14 +135,10 @@ options:
     description: The ids of the machines, as in M(metal.gpu.gpu_capacity). No pod runs on others.
     type: dict
     default: {}
-  batch:
-    description: Number of nodes that are tested at the same time.
-    type: int
-    default: 10
+  batch: {description: Number of nodes that are tested at the same time., type: int, default: 10}
   report_only:
-    description:
-      - Report failures without failing. Nodes that failed do not fail the task. Neither does an API
-        server that does not answer; RV(error) has its error.
+    description: Report failures without failing. Nodes that failed do not fail the task. Neither
+      does an API server that does not answer; RV(error) has its error.
     type: bool
     default: false
 notes:
@@ -172,10 +167,9 @@ nodes:
   type: dict
   contains:
     state:
-      description:
-        - V(ok) if no container saw a GPU. V(leaked) if one did. V(unproven) if an attempt has no
-          result, or the node offers no GPU. V(busy) if only V(second_container) has none, because
-          pods have all GPUs; that is no failure. V(planned) in check mode.
+      description: V(ok) if no container saw a GPU. V(leaked) if one did. V(unproven) if an attempt
+        has no result, or the node offers no GPU. V(busy) if only V(second_container) has none,
+        because pods have all GPUs; that is no failure. V(planned) in check mode.
       type: str
     attempts:
       description: Each attempt of O(attempts) and the controls, keyed by its name.
@@ -194,12 +188,8 @@ nodes:
           description: The device files and mounts that the container saw, at most 20 of them.
           type: list
           elements: str
-        total:
-          description: How many it saw.
-          type: int
-        message:
-          description: Why it was refused, or has no result.
-          type: str
+        total: {description: How many it saw., type: int}
+        message: {description: "Why it was refused, or has no result.", type: str}
   sample:
     gpu-1:
       state: leaked

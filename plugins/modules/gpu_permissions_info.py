@@ -28,34 +28,20 @@ options:
     elements: dict
     required: true
     suboptions:
-      group:
-        description: API group, empty for the core group.
-        type: str
-        default: ""
+      group: {description: "API group, empty for the core group.", type: str, default: ""}
       resource:
         description: The resource in the plural, with a subresource after a slash.
         type: str
         required: true
-      verbs:
-        description: The verbs.
-        type: list
-        elements: str
-        required: true
+      verbs: {description: The verbs., type: list, elements: str, required: true}
       namespace:
         description: The namespace. Empty means all namespaces, or a cluster-scoped resource.
         type: str
         default: ""
-      name:
-        description: Name of the only object. Empty means all objects.
-        type: str
-        default: ""
-      any:
-        description: Whether one of the verbs is enough.
-        type: bool
-        default: false
+      name: {description: Name of the only object. Empty means all objects., type: str, default: ""}
+      any: {description: Whether one of the verbs is enough., type: bool, default: false}
   report_only:
-    description:
-      - Do not fail if the API server does not answer. RV(error) has its error.
+    description: Do not fail if the API server does not answer. RV(error) has its error.
     type: bool
     default: false
 seealso:
@@ -87,9 +73,8 @@ error:
   type: str
   sample: ""
 user:
-  description: >-
-    User name of the credentials. Empty if nothing is missing, or if the API server does not report
-    the name.
+  description: User name of the credentials. Empty if nothing is missing, or if the API server does
+    not report the name.
   returned: success
   type: str
   sample: jane

@@ -73,15 +73,13 @@ options:
     type: str
     default: ""
   images:
-    description:
-      - Images of single nodes, keyed by node name. A node with an empty image fails without a pod,
-        because no image fits.
+    description: Images of single nodes, keyed by node name. A node with an empty image fails
+      without a pod, because no image fits.
     type: dict
     default: {}
   exchange_image:
-    description: >-
-      With O(level=exchange), the image for O(exchange_command). It needs C(sh), C(timeout),
-      C(tail) and C(tr).
+    description: With O(level=exchange), the image for O(exchange_command). It needs C(sh),
+      C(timeout), C(tail) and C(tr).
     type: str
     default: ""
   exchange_command:
@@ -124,12 +122,8 @@ options:
     type: dict
     default: {}
     suboptions:
-      requests:
-        description: Requests by resource.
-        type: dict
-      limits:
-        description: Limits by resource.
-        type: dict
+      requests: {description: Requests by resource., type: dict}
+      limits: {description: Limits by resource., type: dict}
   priority_class:
     description:
       - Name of the PriorityClass of the pods. Its C(preemptionPolicy) must be C(Never). Otherwise,
@@ -157,15 +151,11 @@ options:
     type: dict
     default: {}
   renamed:
-    description:
-      - The nodes whose whole GPUs have another name, with the resource that their pods request
-        instead of O(resource). A dictionary keyed by node name.
+    description: The nodes whose whole GPUs have another name, with the resource that their pods
+      request instead of O(resource). A dictionary keyed by node name.
     type: dict
     default: {}
-  namespace:
-    description: Namespace of the pods.
-    type: str
-    default: default
+  namespace: {description: Namespace of the pods., type: str, default: default}
   wait_for_gpus:
     description:
       - Wait while other pods claim the requested GPUs.
@@ -177,9 +167,8 @@ options:
     type: int
     default: 300
   report_only:
-    description:
-      - Report failures without failing. Nodes that failed do not fail the task. Neither does an API
-        server that does not answer; RV(error) has its error.
+    description: Report failures without failing. Nodes that failed do not fail the task. Neither
+      does an API server that does not answer; RV(error) has its error.
     type: bool
     default: false
 notes:
@@ -246,60 +235,37 @@ nodes:
           check mode. V(unknown) if the API server stopped answering before there was a result.
           V(failed) otherwise.
       type: str
-    gpus:
-      description: Number of GPUs that the pod requested. V(0) without a pod.
-      type: int
+    gpus: {description: Number of GPUs that the pod requested. V(0) without a pod., type: int}
     allocatable:
-      description:
-        - Number of allocatable GPUs of the node before the pod was created. V(null) if the cluster
-          has no node of this name.
+      description: Number of allocatable GPUs of the node before the pod was created. V(null) if the
+        cluster has no node of this name.
       type: int
-    level:
-      description: The O(level), or V(list) for a node in O(listed).
-      type: str
-    uuids:
-      description: UUIDs of the GPUs that the pod saw.
-      type: list
-      elements: str
+    level: {description: "The O(level), or V(list) for a node in O(listed).", type: str}
+    uuids: {description: UUIDs of the GPUs that the pod saw., type: list, elements: str}
     results:
       description: Each of these GPUs that a program was to run on. Empty with O(level=list).
       type: list
       elements: dict
       contains:
-        uuid:
-          description: UUID of the GPU or of the MIG instance.
-          type: str
-        ok:
-          description: Whether the program computed the right result.
-          type: bool
-        error:
-          description: Last words of the program if it did not.
-          type: str
+        uuid: {description: UUID of the GPU or of the MIG instance., type: str}
+        ok: {description: Whether the program computed the right result., type: bool}
+        error: {description: Last words of the program if it did not., type: str}
     exchange:
       description: With O(level=exchange), what the copies between GPUs proved; else V(null).
       type: dict
       contains:
         state:
-          description:
-            - V(ok), V(failed), V(nothing) if there is nothing to prove, V(partial) if some pairs
-              of GPUs have no access to each other, or V(not_run).
+          description: V(ok), V(failed), V(nothing) if there is nothing to prove, V(partial) if some
+            pairs of GPUs have no access to each other, or V(not_run).
           type: str
-        message:
-          description: Why it is not V(ok).
-          type: str
+        message: {description: Why it is not V(ok)., type: str}
         alone:
           description: With V(partial), the numbers of the GPUs that have access to no other one.
           type: list
           elements: int
-    image:
-      description: The image of the pod.
-      type: str
-    pod:
-      description: Name of the pod. Empty without a pod.
-      type: str
-    namespace:
-      description: Namespace of the pod.
-      type: str
+    image: {description: The image of the pod., type: str}
+    pod: {description: Name of the pod. Empty without a pod., type: str}
+    namespace: {description: Namespace of the pod., type: str}
     holders:
       description:
         - With O(gpus=free), the pods that claim the other GPUs of the node, as namespace/name.
@@ -311,28 +277,20 @@ nodes:
     claims:
       description: The same pods by their UID, which is what the kubelet of the node knows.
       type: dict
-    phase:
-      description: Last phase of the pod. Empty without a pod.
-      type: str
-    message:
-      description: Why the node is not V(ok).
-      type: str
+    phase: {description: Last phase of the pod. Empty without a pod., type: str}
+    message: {description: Why the node is not V(ok)., type: str}
     reason:
-      description:
-        - The kubelet's reason why the container cannot start, such as V(ErrImagePull), or
-          V(preempted). Empty if there is none.
+      description: The kubelet's reason why the container cannot start, such as V(ErrImagePull), or
+        V(preempted). Empty if there is none.
       type: str
     cause:
-      description:
-        - Why the pod did not run. V(null) if it ran, or if no known cause matches.
+      description: Why the pod did not run. V(null) if it ran, or if no known cause matches.
       type: dict
       contains:
         code:
           description: A code of C(docs/troubleshooting.md), such as V(NODE_TAINTED).
           type: str
-        evidence:
-          description: Values for the texts of this code.
-          type: dict
+        evidence: {description: Values for the texts of this code., type: dict}
     events:
       description: Newest events of a pod that never ran, oldest first.
       type: list
@@ -341,20 +299,14 @@ nodes:
       description: Evidence for the failure that could not be read, with the errors.
       type: list
       elements: str
-    left_behind:
-      description: Why the pod may still exist. Empty if it is deleted.
-      type: str
-    seconds:
-      description: Seconds until the result.
-      type: float
+    left_behind: {description: Why the pod may still exist. Empty if it is deleted., type: str}
+    seconds: {description: Seconds until the result., type: float}
   sample:
     gpu-1:
       state: ok
       gpus: 2
       allocatable: 2
-      uuids:
-        - GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10
-        - GPU-5c1f2a34-7d0b-4a0e-8a55-0e6a9b1f4c21
+      uuids: [GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10, GPU-5c1f2a34-7d0b-4a0e-8a55-0e6a9b1f4c21]
       level: compute
       results:
         - {uuid: GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10, ok: true, error: ""}
@@ -384,7 +336,7 @@ nodes:
       exchange: null
       image: nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0
       holders: [default/training-0]
-      claims: {5c4fc37b-8d3a-4f9c-9d41-6f1c2f5f0a77: default/training-0}
+      claims: {"5c4fc37b-8d3a-4f9c-9d41-6f1c2f5f0a77": default/training-0}
       shared: false
       pod: ""
       namespace: default

@@ -28,31 +28,18 @@ options:
     elements: dict
     required: true
     suboptions:
-      server:
-        description: Name or address of the server.
-        type: str
-        required: true
-      export:
-        description: Path of the export on the server.
-        type: str
-        required: true
-      path:
-        description: Where this host mounts it.
-        type: str
-        required: true
+      server: {description: Name or address of the server., type: str, required: true}
+      export: {description: Path of the export on the server., type: str, required: true}
+      path: {description: Where this host mounts it., type: str, required: true}
       version:
         description: Version of NFS.
         type: str
         choices: ["3", "4", "4.0", "4.1", "4.2"]
         default: "4.2"
-      read_only:
-        description: Whether nothing is to be written.
-        type: bool
-        default: false
+      read_only: {description: Whether nothing is to be written., type: bool, default: false}
       squashed:
-        description: >-
-          Whether the server makes root of this host nobody. Then nothing shows whether other users
-          may write.
+        description: Whether the server makes root of this host nobody. Then nothing shows whether
+          other users may write.
         type: bool
         default: false
       port:
@@ -64,26 +51,20 @@ options:
         type: int
         default: 0
       security:
-        description: >-
-          Security of the mount. With another one than V(sys), such as C(sec=krb5p), it asks only
-          whether the server answers and has the version, and the export is V(unproven).
+        description: Security of the mount. With another one than V(sys), such as C(sec=krb5p), it
+          asks only whether the server answers and has the version, and the export is V(unproven).
         type: str
         default: sys
       transport:
-        description: >-
-          Transport of the mount. With another one than V(tcp), such as C(proto=rdma), it asks
-          nothing, and the export is V(unproven).
+        description: Transport of the mount. With another one than V(tcp), such as C(proto=rdma), it
+          asks nothing, and the export is V(unproven).
         type: str
         default: tcp
-  timeout:
-    description: Seconds to wait for each answer.
-    type: int
-    default: 10
+  timeout: {description: Seconds to wait for each answer., type: int, default: 10}
   look_at_paths:
-    description: >-
-      Whether to look for other mounts and links at the paths, and for files that the mounts would
-      hide. It looks into no folder where something is mounted, or below a file system that is not
-      of this host, because a server that is gone would block it.
+    description: Whether to look for other mounts and links at the paths, and for files that the
+      mounts would hide. It looks into no folder where something is mounted, or below a file system
+      that is not of this host, because a server that is gone would block it.
     type: bool
     default: true
 """
@@ -102,30 +83,18 @@ mounts:
   type: list
   elements: dict
   contains:
-    server:
-      description: The server.
-      type: str
-    export:
-      description: The export.
-      type: str
-    path:
-      description: The path.
-      type: str
-    version:
-      description: The version.
-      type: str
+    server: {description: The server., type: str}
+    export: {description: The export., type: str}
+    path: {description: The path., type: str}
+    version: {description: The version., type: str}
     state:
-      description:
-        - V(ok), or V(unreachable), V(version) (the server has another one), V(missing) (it has no
-          such export for this host), V(read_only) (root may not write), or V(unproven).
+      description: V(ok), or V(unreachable), V(version) (the server has another one), V(missing) (it
+        has no such export for this host), V(read_only) (root may not write), or V(unproven).
       type: str
-    evidence:
-      description: What the server said.
-      type: str
+    evidence: {description: What the server said., type: str}
     hidden:
-      description: >-
-        Why nothing should be mounted there, such as files at the path that a mount would hide, or a
-        link. Empty if there is no reason, or if it did not look.
+      description: Why nothing should be mounted there, such as files at the path that a mount would
+        hide, or a link. Empty if there is no reason, or if it did not look.
       type: str
   sample:
     - server: nas.example

@@ -102,24 +102,12 @@ gpu_node:
       description: The operating system.
       type: dict
       contains:
-        id:
-          description: Identifier of the distribution, from C(/etc/os-release).
-          type: str
-        version_id:
-          description: Version of the distribution.
-          type: str
-        codename:
-          description: Codename of the version.
-          type: str
-        family:
-          description: One of V(debian), V(redhat), V(suse), V(other).
-          type: str
-        name:
-          description: The full name (C(PRETTY_NAME)).
-          type: str
-        architecture:
-          description: Machine name, as from C(uname -m).
-          type: str
+        id: {description: "Identifier of the distribution, from C(/etc/os-release).", type: str}
+        version_id: {description: Version of the distribution., type: str}
+        codename: {description: Codename of the version., type: str}
+        family: {description: "One of V(debian), V(redhat), V(suse), V(other).", type: str}
+        name: {description: The full name (C(PRETTY_NAME))., type: str}
+        architecture: {description: "Machine name, as from C(uname -m).", type: str}
       sample:
         id: debian
         version_id: "12"
@@ -127,10 +115,7 @@ gpu_node:
         family: debian
         name: Debian GNU/Linux 12 (bookworm)
         architecture: x86_64
-    hostname:
-      description: Name of the host.
-      type: str
-      sample: gpu-1
+    hostname: {description: Name of the host., type: str, sample: gpu-1}
     boot_id:
       description: Identifier of the boot. It changes with each boot.
       type: str
@@ -145,36 +130,24 @@ gpu_node:
         system anew.
       type: str
       sample: 0c5d3e0c9a115a1f4e0e8b1b4b439d0c
-    init:
-      description: V(systemd) or V(other).
-      type: str
-      sample: systemd
+    init: {description: V(systemd) or V(other)., type: str, sample: systemd}
     systemd:
       description: The units whose state systemd did not report.
       type: dict
       contains:
         unknown:
-          description:
-            - Units whose state C(systemctl show) did not report. Empty if it reported all states,
-              or if RV(gpu_node.init) is V(other).
+          description: Units whose state C(systemctl show) did not report. Empty if it reported all
+            states, or if RV(gpu_node.init) is V(other).
           type: list
           elements: str
-        error:
-          description: Error of C(systemctl). V(null) if it reported all states.
-          type: str
-      sample:
-        unknown: []
-        error: null
+        error: {description: Error of C(systemctl). V(null) if it reported all states., type: str}
+      sample: {unknown: [], error: null}
     kernel:
       description: The running kernel.
       type: dict
       contains:
-        release:
-          description: Release, as from C(uname -r).
-          type: str
-        compiler:
-          description: Program that compiled it. V(null) if unknown.
-          type: str
+        release: {description: "Release, as from C(uname -r).", type: str}
+        compiler: {description: Program that compiled it. V(null) if unknown., type: str}
         headers:
           description: Whether its headers are installed, so that modules can be built for it.
           type: bool
@@ -203,24 +176,14 @@ gpu_node:
       type: list
       elements: dict
       contains:
-        address:
-          description: PCI address with a domain of four digits, as in sysfs.
-          type: str
-        vendor:
-          description: Vendor id.
-          type: str
-        device:
-          description: Device id.
-          type: str
-        class:
-          description: Class id.
-          type: str
+        address: {description: "PCI address with a domain of four digits, as in sysfs.", type: str}
+        vendor: {description: Vendor id., type: str}
+        device: {description: Device id., type: str}
+        class: {description: Class id., type: str}
         driver:
           description: The kernel driver that is bound to the GPU. V(null) if there is none.
           type: str
-        numa_node:
-          description: Number of its NUMA node. V(null) if it has none.
-          type: int
+        numa_node: {description: Number of its NUMA node. V(null) if it has none., type: int}
       sample:
         - address: "0000:03:00.0"
           vendor: 10de
@@ -232,49 +195,40 @@ gpu_node:
       description: The NVIDIA driver.
       type: dict
       contains:
-        packages:
-          description: Versions of the driver's installed packages, by name.
-          type: dict
-        module_version:
-          description: Version of the loaded module.
-          type: str
+        packages: {description: "Versions of the driver's installed packages, by name.", type: dict}
+        module_version: {description: Version of the loaded module., type: str}
         disk_version:
           description: Version of the module on the disk, which the next load uses.
           type: str
         module_files:
-          description:
-            - Files of the C(nvidia) module for the running kernel, relative to its directory in
-              C(/lib/modules).
+          description: Files of the C(nvidia) module for the running kernel, relative to its
+            directory in C(/lib/modules).
           type: list
           elements: str
         uvm_readable:
-          description: >-
-            Whether C(modinfo) can read the module C(nvidia-uvm) of the running kernel. V(false) if
-            it is missing or damaged, V(null) if C(modinfo) did not answer.
+          description: Whether C(modinfo) can read the module C(nvidia-uvm) of the running kernel.
+            V(false) if it is missing or damaged, V(null) if C(modinfo) did not answer.
           type: bool
         flavour:
           description: Flavour of the loaded module, V(open) or V(proprietary).
           type: str
         unblocked:
-          description: >-
-            Drivers of the kernel for NVIDIA's GPUs that C(modprobe.d) does not block. V(nouveau),
-            and V(nova_core) where an installed kernel has it.
+          description: Drivers of the kernel for NVIDIA's GPUs that C(modprobe.d) does not block.
+            V(nouveau), and V(nova_core) where an installed kernel has it.
           type: list
           elements: str
         initramfs_outdated:
-          description: >-
-            Whether the settings for nouveau in C(modprobe.d), or the parameters of this collection,
-            are newer than the initial ramdisk of an installed kernel. V(null) if there is no
-            initial ramdisk.
+          description: Whether the settings for nouveau in C(modprobe.d), or the parameters of this
+            collection, are newer than the initial ramdisk of an installed kernel. V(null) if there
+            is no initial ramdisk.
           type: bool
         initramfs_program:
           description: >-
             The path of C(update-initramfs), or else of C(dracut). V(null) if neither is there.
           type: str
         ramdisk_space:
-          description: >-
-            What is C(free) in C(/boot), and C(needed) for a copy of the largest initial ramdisk, in
-            bytes. V(null) if there is no initial ramdisk.
+          description: What is C(free) in C(/boot), and C(needed) for a copy of the largest initial
+            ramdisk, in bytes. V(null) if there is no initial ramdisk.
           type: dict
         modules_load:
           description: Modules that C(modules-load.d) loads at boot.
@@ -285,8 +239,7 @@ gpu_node:
           type: list
           elements: str
         parameters:
-          description: >-
-            Parameters of the loaded module, by name without C(NVreg_), as in
+          description: Parameters of the loaded module, by name without C(NVreg_), as in
             C(/proc/driver/nvidia/params).
           type: dict
         own_parameters:
@@ -301,9 +254,7 @@ gpu_node:
           description: Lines of this collection's block in its rule of udev for the device files.
           type: list
           elements: str
-        parameters_are_new:
-          description: Whether this file was written after the boot.
-          type: bool
+        parameters_are_new: {description: Whether this file was written after the boot., type: bool}
         peermem:
           description: Whether the running kernel has the module C(nvidia-peermem).
           type: bool
@@ -312,23 +263,20 @@ gpu_node:
           type: dict
           contains:
             built:
-              description: >-
-                Whether DKMS built the module for the running kernel. V(null) if DKMS does not have
-                the source of the driver.
+              description: Whether DKMS built the module for the running kernel. V(null) if DKMS
+                does not have the source of the driver.
               type: bool
             kernels:
               description: The kernels for which DKMS built the module.
               type: list
               elements: str
             unfinished:
-              description: >-
-                The kernels for which a build was interrupted. DKMS refuses to build for them until
-                C(dkms remove).
+              description: The kernels for which a build was interrupted. DKMS refuses to build for
+                them until C(dkms remove).
               type: list
               elements: str
             sources:
-              description: >-
-                Names and versions of the driver's modules whose source DKMS has, such as
+              description: Names and versions of the driver's modules whose source DKMS has, such as
                 V(nvidia/580.178.04).
               type: list
               elements: str
@@ -339,34 +287,25 @@ gpu_node:
               description: The kernel of the failed build. V(null) if it is unknown.
               type: str
             addable:
-              description: >-
-                The same of sources in C(/usr/src) that DKMS does not have. C(dkms install) adds
-                them.
+              description: The same of sources in C(/usr/src) that DKMS does not have. C(dkms
+                install) adds them.
               type: list
               elements: str
             error:
               description: The first errors in the end of that log. V(null) if it has none.
               type: str
             builds:
-              description: >-
-                C(built), C(kernels), C(unfinished), C(log), C(failed) and C(error) of each source
-                alone. The values above are those of all sources together.
+              description: C(built), C(kernels), C(unfinished), C(log), C(failed) and C(error) of
+                each source alone. The values above are those of all sources together.
               type: dict
         next_kernel:
-          description: >-
-            The newest installed kernel, which boots next unless the boot loader has other settings.
-            V(null) if it is the running one.
+          description: The newest installed kernel, which boots next unless the boot loader has
+            other settings. V(null) if it is the running one.
           type: dict
           contains:
-            release:
-              description: Its release.
-              type: str
-            headers:
-              description: Whether its headers are installed.
-              type: bool
-            module:
-              description: Whether it has the C(nvidia) module.
-              type: bool
+            release: {description: Its release., type: str}
+            headers: {description: Whether its headers are installed., type: bool}
+            module: {description: Whether it has the C(nvidia) module., type: bool}
         next_kernel_skipped:
           description: >-
             Whether this kernel had the module before the last boot, which started another kernel.
@@ -378,59 +317,46 @@ gpu_node:
           type: list
           elements: str
         signing:
-          description: >-
-            The key with which DKMS signs modules. V(null) if Secure Boot is not on.
+          description: The key with which DKMS signs modules. V(null) if Secure Boot is not on.
           type: dict
           contains:
             private_key:
-              description: >-
-                Path of its private key, or the line of DKMS's settings without a PIN, if the key is
-                in a token or the line is not understood.
+              description: Path of its private key, or the line of DKMS's settings without a PIN, if
+                the key is in a token or the line is not understood.
               type: str
             certificate:
-              description: >-
-                Path of its certificate, or the line of DKMS's settings about the key if that is not
-                understood, without a PIN. V(null) if this file is missing.
+              description: Path of its certificate, or the line of DKMS's settings about the key if
+                that is not understood, without a PIN. V(null) if this file is missing.
               type: str
             state:
-              description: >-
-                V(enrolled), V(requested) (the firmware asks for a confirmation at the next boot),
-                V(missing) or V(unknown).
+              description: V(enrolled), V(requested) (the firmware asks for a confirmation at the
+                next boot), V(missing) or V(unknown).
               type: str
-            error:
-              description: Why the state is unknown.
-              type: str
+            error: {description: Why the state is unknown., type: str}
             missing_key:
-              description: >-
-                Path of its private key, if this file is missing. DKMS then creates another pair at
-                its next build.
+              description: Path of its private key, if this file is missing. DKMS then creates
+                another pair at its next build.
               type: str
             missing_certificate:
               description: Path of its certificate, if this file is missing.
               type: str
         programs:
-          description: >-
-            Files of C(nvidia-smi) and C(nvidia-persistenced), by name, with C(path), whether each
-            C(exists) and is C(executable). A dangling link does not exist.
+          description: Files of C(nvidia-smi) and C(nvidia-persistenced), by name, with C(path),
+            whether each C(exists) and is C(executable). A dangling link does not exist.
           type: dict
         libraries:
-          description: >-
-            Paths of C(libnvidia-ml.so.1) and C(libcuda.so.1), by name. V(null) if none of the usual
-            directories has the library, or its link is dangling.
+          description: Paths of C(libnvidia-ml.so.1) and C(libcuda.so.1), by name. V(null) if none
+            of the usual directories has the library, or its link is dangling.
           type: dict
         persistenced:
           description: State of C(nvidia-persistenced.service).
           type: dict
           contains:
-            installed:
-              description: Whether the unit exists.
-              type: bool
+            installed: {description: Whether the unit exists., type: bool}
             enabled: &enabled
               description: Whether it starts at boot.
               type: bool
-            active:
-              description: Whether it runs.
-              type: bool
+            active: {description: Whether it runs., type: bool}
         installer:
           description: What NVIDIA's C(.run) installer left, and what it would meet.
           type: dict
@@ -438,9 +364,7 @@ gpu_node:
             version:
               description: Version that it has installed. V(null) if it has not installed a driver.
               type: str
-            uninstaller:
-              description: Whether C(/usr/bin/nvidia-uninstall) exists.
-              type: bool
+            uninstaller: {description: Whether C(/usr/bin/nvidia-uninstall) exists., type: bool}
             free_mib:
               description: Free space in C(/var/lib), where this collection lets it unpack itself.
               type: int
@@ -452,18 +376,15 @@ gpu_node:
               type: list
               elements: str
             stops:
-              description: >-
-                Whether packages have put C(/usr/lib/nvidia/alternate-install-present) there, which
-                forbids the installer.
+              description: Whether packages have put C(/usr/lib/nvidia/alternate-install-present)
+                there, which forbids the installer.
               type: bool
         persistence_off:
-          description: >-
-            The file of this unit that starts the daemon with C(--no-persistence-mode). V(null) if
-            there is none.
+          description: The file of this unit that starts the daemon with C(--no-persistence-mode).
+            V(null) if there is none.
           type: str
       sample:
-        packages:
-          nvidia-driver-cuda: 580.178.04-1
+        packages: {nvidia-driver-cuda: "580.178.04-1"}
         module_version: 580.178.04
         disk_version: 580.178.04
         module_files: [updates/dkms/nvidia.ko]
@@ -475,8 +396,7 @@ gpu_node:
         ramdisk_space: {free: 402653184, needed: 41943040}
         modules_load: [nvidia_uvm]
         own_modules: [nvidia_uvm]
-        parameters:
-          EnableStreamMemOPs: "0"
+        parameters: {EnableStreamMemOPs: "0"}
         own_parameters: []
         own_pin: []
         own_device_rule: []
@@ -515,10 +435,7 @@ gpu_node:
         libraries:
           libnvidia-ml.so.1: /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1
           libcuda.so.1: /usr/lib/x86_64-linux-gnu/libcuda.so.1
-        persistenced:
-          installed: true
-          enabled: true
-          active: true
+        persistenced: {installed: true, enabled: true, active: true}
         installer:
           version: null
           uninstaller: false
@@ -531,56 +448,37 @@ gpu_node:
       description: The GPUs according to the driver (C(nvidia-smi)).
       type: dict
       contains:
-        driver_version:
-          description: Version that the driver reports.
-          type: str
+        driver_version: {description: Version that the driver reports., type: str}
         complete:
-          description: >-
-            Whether RV(gpu_node.nvml.devices) has every GPU of RV(gpu_node.pci). V(false) also if
-            C(nvidia-smi) failed, or printed anything except rows of GPUs.
+          description: Whether RV(gpu_node.nvml.devices) has every GPU of RV(gpu_node.pci). V(false)
+            also if C(nvidia-smi) failed, or printed anything except rows of GPUs.
           type: bool
         devices:
-          description: >-
-            GPUs in the order of the driver. A GPU that the driver cannot reach has an C(error), and
-            only the values that are known.
+          description: GPUs in the order of the driver. A GPU that the driver cannot reach has an
+            C(error), and only the values that are known.
           type: list
           elements: dict
           contains:
             index:
               description: Index of the GPU. V(null) if the driver reports only its address.
               type: int
-            uuid:
-              description: UUID of the GPU.
-              type: str
-            name:
-              description: Model.
-              type: str
-            memory_mib:
-              description: Memory in MiB.
-              type: int
-            pci_address:
-              description: Address as in RV(gpu_node.pci).
-              type: str
-            minor:
-              description: Minor number of its device file.
-              type: int
-            persistence_mode:
-              description: Whether persistence mode is enabled.
-              type: bool
+            uuid: {description: UUID of the GPU., type: str}
+            name: {description: Model., type: str}
+            memory_mib: {description: Memory in MiB., type: int}
+            pci_address: {description: Address as in RV(gpu_node.pci)., type: str}
+            minor: {description: Minor number of its device file., type: int}
+            persistence_mode: {description: Whether persistence mode is enabled., type: bool}
             error:
-              description: >-
-                What the driver prints instead of a value, such as V([GPU is lost]), or why it
-                cannot reach the GPU. V(null) without an error.
+              description: What the driver prints instead of a value, such as V([GPU is lost]), or
+                why it cannot reach the GPU. V(null) without an error.
               type: str
         bound:
-          description: >-
-            The GPUs that the kernel module has, by address, with C(uuid) and C(minor), from
-            C(/proc/driver/nvidia/gpus). V(null) if it does not know them.
+          description: The GPUs that the kernel module has, by address, with C(uuid) and C(minor),
+            from C(/proc/driver/nvidia/gpus). V(null) if it does not know them.
           type: dict
         failure:
-          description: >-
-            An error of C(nvidia-smi) as a whole, or of one of the GPUs. V(null) if it exited with 0
-            and printed one row for each GPU and nothing else.
+          description: An error of C(nvidia-smi) as a whole, or of one of the GPUs. V(null) if it
+            exited with 0 and printed one row for each GPU and nothing else.
           type: dict
           contains:
             code:
@@ -596,9 +494,8 @@ gpu_node:
               description: Exit code of C(nvidia-smi). V(null) if it did not exit in time.
               type: int
             message:
-              description: >-
-                What C(nvidia-smi) printed in addition to rows. The C(error) of a GPU if it printed
-                nothing else.
+              description: What C(nvidia-smi) printed in addition to rows. The C(error) of a GPU if
+                it printed nothing else.
               type: str
       sample:
         driver_version: 580.178.04
@@ -612,13 +509,11 @@ gpu_node:
             minor: 0
             persistence_mode: true
             error: null
-        bound:
-          "0000:03:00.0": {uuid: GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01, minor: 0}
+        bound: {"0000:03:00.0": {uuid: GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01, minor: 0}}
         failure: null
     fabric:
-      description: >-
-        The NVSwitches that connect the GPUs, and Fabric Manager, without which CUDA programs do not
-        start there.
+      description: The NVSwitches that connect the GPUs, and Fabric Manager, without which CUDA
+        programs do not start there.
       type: dict
       contains:
         switches:
@@ -626,49 +521,37 @@ gpu_node:
           type: list
           elements: dict
         ports:
-          description: >-
-            Addresses of the InfiniBand adapters through which Fabric Manager reaches the NVSwitches
-            of B200 and B300, which are not on the PCI bus of the node.
+          description: Addresses of the InfiniBand adapters through which Fabric Manager reaches the
+            NVSwitches of B200 and B300, which are not on the PCI bus of the node.
           type: list
           elements: str
         packages:
           description: Installed packages of Fabric Manager, IMEX and the subnet manager, by name.
           type: dict
         manager:
-          description: >-
-            State of C(nvidia-fabricmanager.service). V(null) on a node without NVSwitches, and if
-            systemd did not answer.
+          description: State of C(nvidia-fabricmanager.service). V(null) on a node without
+            NVSwitches, and if systemd did not answer.
           type: dict
           contains:
-            installed:
-              description: Whether the unit exists.
-              type: bool
+            installed: {description: Whether the unit exists., type: bool}
             enabled: *enabled
-            active:
-              description: Whether it runs.
-              type: bool
-            state:
-              description: Its state in the words of systemd.
-              type: str
+            active: {description: Whether it runs., type: bool}
+            state: {description: Its state in the words of systemd., type: str}
         imex:
-          description: >-
-            State of C(nvidia-imex.service), with C(installed), C(enabled), C(active) and C(state).
-            V(null) as for RV(gpu_node.fabric.manager).
+          description: State of C(nvidia-imex.service), with C(installed), C(enabled), C(active) and
+            C(state). V(null) as for RV(gpu_node.fabric.manager).
           type: dict
         process:
-          description: >-
-            Whether a process of Fabric Manager runs, as a service or in a container. V(false) on a
-            node without NVSwitches.
+          description: Whether a process of Fabric Manager runs, as a service or in a container.
+            V(false) on a node without NVSwitches.
           type: bool
         subnet_manager:
-          description: >-
-            Whether C(nvlsm) runs, which Fabric Manager needs on B200 and B300. V(false) on other
-            nodes.
+          description: Whether C(nvlsm) runs, which Fabric Manager needs on B200 and B300. V(false)
+            on other nodes.
           type: bool
         modules:
-          description: >-
-            Loaded kernel modules, of C(mlx5_ib) and C(ib_umad), through which C(nvlsm) reaches the
-            NVSwitches. Empty on other nodes.
+          description: Loaded kernel modules, of C(mlx5_ib) and C(ib_umad), through which C(nvlsm)
+            reaches the NVSwitches. Empty on other nodes.
           type: list
           elements: str
         missing_modules:
@@ -679,21 +562,16 @@ gpu_node:
           description: C(FABRIC_MODE) of the configuration of Fabric Manager. V(null) without one.
           type: int
         states:
-          description: >-
-            Fabric states of the GPUs that can have one (Hopper and newer). Empty if the driver does
-            not report them.
+          description: Fabric states of the GPUs that can have one (Hopper and newer). Empty if the
+            driver does not report them.
           type: list
           elements: dict
           contains:
-            pci_address:
-              description: Address as in RV(gpu_node.pci).
-              type: str
+            pci_address: {description: Address as in RV(gpu_node.pci)., type: str}
             state:
               description: What C(nvidia-smi) prints, such as V(Completed). V(N/A) without a fabric.
               type: str
-            status:
-              description: What C(nvidia-smi) prints, such as V(Success).
-              type: str
+            status: {description: "What C(nvidia-smi) prints, such as V(Success).", type: str}
             good:
               description: Whether the GPU has no fabric, or is part of one that is ready.
               type: bool
@@ -701,9 +579,8 @@ gpu_node:
               description: Number of the NVLink clique. V(null) if the driver does not report it.
               type: int
             health:
-              description: >-
-                Summary of the health of the fabric, such as V(Healthy). V(null) if the driver does
-                not offer it, as on H100.
+              description: Summary of the health of the fabric, such as V(Healthy). V(null) if the
+                driver does not offer it, as on H100.
               type: str
             misconfigured:
               description: What is wrong with the configuration. V(None) if nothing is.
@@ -716,24 +593,22 @@ gpu_node:
               description: Whether the driver reports nothing that is wrong with the links.
               type: bool
         log:
-          description: >-
-            Last lines that Fabric Manager logged, if it or C(nvlsm) does not run, or a state is not
-            good.
+          description: Last lines that Fabric Manager logged, if it or C(nvlsm) does not run, or a
+            state is not good.
           type: list
           elements: str
       sample:
         switches:
           - address: "0000:c4:00.0"
-            vendor: 10de
-            device: 22a3
+            vendor: "10de"
+            device: "22a3"
             class: "0680"
             driver: nvidia-nvswitch
             numa_node: 1
         ports: []
-        packages:
-          nvidia-fabricmanager: 580.178.04-1
-        manager: {installed: true, enabled: true, active: true, state: "active, running, success"}
-        imex: {installed: false, enabled: false, active: false, state: "inactive, dead, success"}
+        packages: {nvidia-fabricmanager: "580.178.04-1"}
+        manager: {installed: true, enabled: true, active: true, state: 'active, running, success'}
+        imex: {installed: false, enabled: false, active: false, state: 'inactive, dead, success'}
         process: true
         subnet_manager: false
         modules: []
@@ -756,28 +631,19 @@ gpu_node:
         of C(nvidia-smi) had an answer. V(null) means not offered, or not known.
       type: dict
       contains:
-        cuda_version:
-          description: The newest CUDA version that the driver supports.
-          type: str
+        cuda_version: {description: The newest CUDA version that the driver supports., type: str}
         error:
-          description: >-
-            Why there is no report, or only a part of it. V(null) if it is whole, or was not
-            queried.
+          description: Why there is no report, or only a part of it. V(null) if it is whole, or was
+            not queried.
           type: str
         gpus:
           description: The GPUs with a report.
           type: list
           elements: dict
           contains:
-            pci_address:
-              description: Address as in RV(gpu_node.pci).
-              type: str
-            uuid:
-              description: UUID of the GPU.
-              type: str
-            model:
-              description: Name of the product.
-              type: str
+            pci_address: {description: Address as in RV(gpu_node.pci)., type: str}
+            uuid: {description: UUID of the GPU., type: str}
+            model: {description: Name of the product., type: str}
             recovery_action:
               description: What the driver wants, such as V(Reset). V(None) if it wants nothing.
               type: str
@@ -803,21 +669,14 @@ gpu_node:
             remapped:
               description: Number of rows of memory for which spare rows are in use.
               type: int
-            remap_pending:
-              description: Whether the next reset replaces rows.
-              type: bool
-            remap_failed:
-              description: Whether a defective row could not be replaced.
-              type: bool
+            remap_pending: {description: Whether the next reset replaces rows., type: bool}
+            remap_failed: {description: Whether a defective row could not be replaced., type: bool}
             pages_retired:
               description: Number of retired pages of memory, on GPUs before Ampere.
               type: int
-            pages_pending:
-              description: Whether the next reset retires pages.
-              type: bool
+            pages_pending: {description: Whether the next reset retires pages., type: bool}
             clocks:
-              description: >-
-                Why the clocks are lower than they could be, such as V(gpu_idle) and
+              description: Why the clocks are lower than they could be, such as V(gpu_idle) and
                 V(hw_thermal_slowdown).
               type: list
               elements: str
@@ -825,35 +684,21 @@ gpu_node:
               description: The PCIe link.
               type: dict
               contains:
-                width:
-                  description: Number of lanes in use.
-                  type: int
-                max_width:
-                  description: Number of lanes of the GPU.
-                  type: int
+                width: {description: Number of lanes in use., type: int}
+                max_width: {description: Number of lanes of the GPU., type: int}
                 max_generation:
                   description: PCIe generation that both the GPU and its slot support.
                   type: int
-            mig:
-              description: MIG mode, V(Enabled) or V(Disabled).
-              type: str
-            mig_pending:
-              description: MIG mode after the next reset.
-              type: str
+            mig: {description: "MIG mode, V(Enabled) or V(Disabled).", type: str}
+            mig_pending: {description: MIG mode after the next reset., type: str}
             mig_instances:
               description: The MIG instances. V(null) if the report does not list them.
               type: list
               elements: dict
               contains:
-                index:
-                  description: Number of the instance on its GPU.
-                  type: int
-                gpu_instance:
-                  description: Number of its GPU instance.
-                  type: int
-                compute_instance:
-                  description: Number of its compute instance.
-                  type: int
+                index: {description: Number of the instance on its GPU., type: int}
+                gpu_instance: {description: Number of its GPU instance., type: int}
+                compute_instance: {description: Number of its compute instance., type: int}
                 files:
                   description: >-
                     Its files below C(/dev/nvidia-caps). Empty if the driver does not list them.
@@ -865,9 +710,7 @@ gpu_node:
             virtualization:
               description: What a virtual machine has of the GPU, such as V(VGPU) for a part.
               type: str
-            license:
-              description: The words about the license of a part of a GPU.
-              type: str
+            license: {description: The words about the license of a part of a GPU., type: str}
       sample:
         cuda_version: "13.0"
         error: null
@@ -896,25 +739,22 @@ gpu_node:
             virtualization: None
             license: null
     kernel_log:
-      description: >-
-        Errors of GPUs and NVSwitches that the driver printed to the kernel log since it was loaded.
-        Errors of a GPU that it has recovered from are left out.
+      description: Errors of GPUs and NVSwitches that the driver printed to the kernel log since it
+        was loaded. Errors of a GPU that it has recovered from are left out.
       type: dict
       contains:
         sources:
-          description: >-
-            What was read, V(dmesg) and V(journal). The journal is read only if the driver was
-            loaded before the first line of C(dmesg). Empty if neither can be read, and on a node
-            without GPUs.
+          description: What was read, V(dmesg) and V(journal). The journal is read only if the
+            driver was loaded before the first line of C(dmesg). Empty if neither can be read, and
+            on a node without GPUs.
           type: list
           elements: str
         error:
           description: Why nothing was read, or not the whole time. V(null) otherwise.
           type: str
         loaded:
-          description: >-
-            When the driver was loaded, or was removed, or its load failed, in seconds since boot.
-            V(null) if the log does not show it.
+          description: When the driver was loaded, or was removed, or its load failed, in seconds
+            since boot. V(null) if the log does not show it.
           type: int
         events:
           description: The errors, each with all its lines.
@@ -925,42 +765,25 @@ gpu_node:
               description: >-
                 V(xid) of a GPU, V(sxid) of an NVSwitch, or V(lost) for a GPU that fell off the bus.
               type: str
-            address:
-              description: Address as in RV(gpu_node.pci).
-              type: str
-            number:
-              description: Number of the Xid or SXid. V(null) for V(lost).
-              type: int
-            count:
-              description: Number of lines.
-              type: int
-            first:
-              description: Time of the first line in seconds since boot.
-              type: int
-            last:
-              description: Time of the last line in seconds since boot.
-              type: int
-            last_date:
-              description: Time of the last line, in UTC.
-              type: str
+            address: {description: Address as in RV(gpu_node.pci)., type: str}
+            number: {description: Number of the Xid or SXid. V(null) for V(lost)., type: int}
+            count: {description: Number of lines., type: int}
+            first: {description: Time of the first line in seconds since boot., type: int}
+            last: {description: Time of the last line in seconds since boot., type: int}
+            last_date: {description: "Time of the last line, in UTC.", type: str}
             line:
-              description: >-
-                Words of the last line, or of the last one that has V(Fatal), at most 200
+              description: Words of the last line, or of the last one that has V(Fatal), at most 200
                 characters.
               type: str
         unlisted:
-          description: >-
-            Number of lines about further errors, if there are more than 200 errors. Errors of
-            programs and corrected errors of NVSwitches are left out first.
+          description: Number of lines about further errors, if there are more than 200 errors.
+            Errors of programs and corrected errors of NVSwitches are left out first.
           type: int
         recovery:
-          description: >-
-            Code of the action that the driver asks for with Xid 154, by address. GPUs without such
-            an action are left out.
+          description: Code of the action that the driver asks for with Xid 154, by address. GPUs
+            without such an action are left out.
           type: dict
-        uuids:
-          description: UUIDs of GPUs as the log shows them, by address.
-          type: dict
+        uuids: {description: "UUIDs of GPUs as the log shows them, by address.", type: dict}
         words:
           description: >-
             What the driver said about GPUs that it did not start, by address: lists of C(kind) and
@@ -988,110 +811,69 @@ gpu_node:
       type: list
       elements: dict
       contains:
-        path:
-          description: Path.
-          type: str
-        major:
-          description: Major number.
-          type: int
-        minor:
-          description: Minor number.
-          type: int
-        mode:
-          description: Permissions, octal.
-          type: str
+        path: {description: Path., type: str}
+        major: {description: Major number., type: int}
+        minor: {description: Minor number., type: int}
+        mode: {description: "Permissions, octal.", type: str}
         linked:
           description: Whether C(/dev/char) has a link to it, which runc needs.
           type: bool
-      sample:
-        - path: /dev/nvidia0
-          major: 195
-          minor: 0
-          mode: "0666"
-          linked: true
+      sample: [{path: /dev/nvidia0, major: 195, minor: 0, mode: "0666", linked: true}]
     device_obstacles:
-      description: >-
-        What stands in the place of the driver's device files. Verify and the role judge only those
-        of the node's GPUs.
+      description: What stands in the place of the driver's device files. Verify and the role judge
+        only those of the node's GPUs.
       type: list
       elements: dict
       contains:
-        path:
-          description: Path.
-          type: str
-        type:
-          description: V(directory), V(file), V(link) to no device, or V(other).
-          type: str
-      sample:
-        - path: /dev/nvidia-uvm
-          type: directory
+        path: {description: Path., type: str}
+        type: {description: "V(directory), V(file), V(link) to no device, or V(other).", type: str}
+      sample: [{path: /dev/nvidia-uvm, type: directory}]
     device_majors:
       description: Major numbers of the driver in C(/proc/devices), by their names there.
       type: dict
-      sample:
-        nvidia: 195
-        nvidia-uvm: 510
+      sample: {nvidia: 195, nvidia-uvm: 510}
     device_users:
       description: Processes that use the driver. V(null) without O(device_users).
       type: list
       elements: dict
       contains:
-        pid:
-          description: Process id.
-          type: int
-        command:
-          description: Name of the program, at most 15 characters.
-          type: str
-        pod:
-          description: UID of its pod. V(null) if it is in no pod.
-          type: str
+        pid: {description: Process id., type: int}
+        command: {description: "Name of the program, at most 15 characters.", type: str}
+        pod: {description: UID of its pod. V(null) if it is in no pod., type: str}
         computes:
           description: Whether it has C(/dev/nvidia-uvm) open, as programs of CUDA have.
           type: bool
       sample:
-        - pid: 4711
-          command: python3
-          pod: 3f1f3a52-9d0b-4a0e-8a55-0e6a9b1f4c21
-          computes: true
+        - {pid: 4711, command: python3, pod: "3f1f3a52-9d0b-4a0e-8a55-0e6a9b1f4c21", computes: true}
     toolkit:
       description: The NVIDIA Container Toolkit.
       type: dict
       contains:
-        packages:
-          description: Versions of its installed packages, by name.
-          type: dict
-        version:
-          description: Version of C(nvidia-ctk), else of the package.
-          type: str
+        packages: {description: "Versions of its installed packages, by name.", type: dict}
+        version: {description: "Version of C(nvidia-ctk), else of the package.", type: str}
         programs:
-          description: >-
-            Files of its programs in C(/usr/bin), where its packages install them, as in
+          description: Files of its programs in C(/usr/bin), where its packages install them, as in
             RV(gpu_node.driver.programs).
           type: dict
         cdi_refresh:
           description: State of C(nvidia-cdi-refresh.path), as in RV(gpu_node.driver.persistenced).
           type: dict
         cdi_skipped:
-          description:
-            - Whether the last start of C(nvidia-cdi-refresh.service) did nothing, because its
-              C(ExecCondition) was not met.
+          description: Whether the last start of C(nvidia-cdi-refresh.service) did nothing, because
+            its C(ExecCondition) was not met.
           type: bool
         cdi_devices:
-          description: >-
-            The devices that C(nvidia-cdi-refresh.env) has the service list. V(null) if it lists
-            everything.
+          description: The devices that C(nvidia-cdi-refresh.env) has the service list. V(null) if
+            it lists everything.
           type: list
           elements: str
         cdi_has_all:
           description: Whether the service writes the device C(nvidia.com/gpu=all).
           type: bool
-        config:
-          description: Path of its configuration file. V(null) if there is none.
-          type: str
+        config: {description: Path of its configuration file. V(null) if there is none., type: str}
         config_sha256:
-          description: >-
-            SHA-256 of this file without the edits of this collection. V(null) if there is none, or
-            if it cannot be read.
+          description: SHA-256 of this file without the edits of this collection. V(null) if there
+            is none, or if it cannot be read.
           type: str
         runtimes:
           description: >-
@@ -1099,9 +881,8 @@ gpu_node:
           type: list
           elements: str
         mode:
-          description: >-
-            How the NVIDIA runtime gives GPUs to containers, as this file says, such as V(auto) and
-            V(legacy). V(null) if it does not say it.
+          description: How the NVIDIA runtime gives GPUs to containers, as this file says, such as
+            V(auto) and V(legacy). V(null) if it does not say it.
           type: str
         config_error:
           description: Why this file is invalid, or cannot be edited. V(null) if it can be.
@@ -1110,15 +891,13 @@ gpu_node:
           description: The settings at its top that are true or false, by name.
           type: dict
         annotation_prefixes:
-          description: >-
-            Prefixes of the annotations in which the NVIDIA runtime looks for CDI devices. Null if
-            the configuration has none; then it has its own.
+          description: Prefixes of the annotations in which the NVIDIA runtime looks for CDI
+            devices. Null if the configuration has none; then it has its own.
           type: list
           elements: str
         swarm_resource:
-          description: >-
-            Variables by which a container names its GPUs, instead of C(NVIDIA_VISIBLE_DEVICES)
-            (C(swarm-resource) in this file).
+          description: Variables by which a container names its GPUs, instead of
+            C(NVIDIA_VISIBLE_DEVICES) (C(swarm-resource) in this file).
           type: list
           elements: str
         char_dev_rules:
@@ -1126,8 +905,7 @@ gpu_node:
           type: list
           elements: str
       sample:
-        packages:
-          nvidia-container-toolkit: 1.20.1-1
+        packages: {nvidia-container-toolkit: "1.20.1-1"}
         version: 1.20.1
         programs:
           nvidia-container-runtime:
@@ -1140,15 +918,12 @@ gpu_node:
             executable: true
           nvidia-cdi-hook: {path: /usr/bin/nvidia-cdi-hook, exists: true, executable: true}
           nvidia-ctk: {path: /usr/bin/nvidia-ctk, exists: true, executable: true}
-        cdi_refresh:
-          installed: true
-          enabled: true
-          active: true
+        cdi_refresh: {installed: true, enabled: true, active: true}
         cdi_skipped: false
         cdi_devices: null
         cdi_has_all: true
         config: /etc/nvidia-container-runtime/config.toml
-        config_sha256: 5c2f4c21a9e8b3d90e0f8f6c1b7a4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c
+        config_sha256: "5c2f4c21a9e8b3d90e0f8f6c1b7a4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c"
         runtimes: [runc, crun]
         mode: auto
         config_error: null
@@ -1163,17 +938,11 @@ gpu_node:
       description: The specifications of the Container Device Interface (CDI).
       type: dict
       contains:
-        spec_files:
-          description: Paths of the specification files.
-          type: list
-          elements: str
-        kinds:
-          description: Vendor and class of the devices in each file, by path.
-          type: dict
+        spec_files: {description: Paths of the specification files., type: list, elements: str}
+        kinds: {description: "Vendor and class of the devices in each file, by path.", type: dict}
         errors:
-          description: >-
-            Why files cannot be read or parsed, by path. The devices of these files are missing. The
-            errors have file, line and column if these are known.
+          description: Why files cannot be read or parsed, by path. The devices of these files are
+            missing. The errors have file, line and column if these are known.
           type: dict
         devices:
           description: Qualified names of the devices in all files, each once.
@@ -1187,14 +956,12 @@ gpu_node:
             The versions of the driver whose libraries each file names, by path, if it names some.
           type: dict
         parts:
-          description: >-
-            The files below C(/dev/nvidia-caps) of MIG instances in each file that has some, by
-            the file's path and the device's qualified name.
+          description: The files below C(/dev/nvidia-caps) of MIG instances in each file that has
+            some, by the file's path and the device's qualified name.
           type: dict
         majors:
-          description: >-
-            The major numbers of device files in each file that has some, by the file's path and
-            that of the device file.
+          description: The major numbers of device files in each file that has some, by the file's
+            path and that of the device file.
           type: dict
       sample:
         spec_files: [/var/run/cdi/nvidia.yaml]
@@ -1217,9 +984,8 @@ gpu_node:
               description: Whether the program exists or runs.
               type: bool
             path: &path
-              description: >-
-                The program that its unit runs or starts, else the program in the C(PATH). V(null)
-                if there is none.
+              description: The program that its unit runs or starts, else the program in the
+                C(PATH). V(null) if there is none.
               type: str
             version: &version
               description: Its version. V(null) if it cannot be determined.
@@ -1240,15 +1006,9 @@ gpu_node:
                 V(null) if it is C(containerd.service).
               type: dict
               contains:
-                name:
-                  description: Its name.
-                  type: str
-                unit:
-                  description: The unit that runs it.
-                  type: str
-                is_managed:
-                  description: Whether it generates the configuration file.
-                  type: bool
+                name: {description: Its name., type: str}
+                unit: {description: The unit that runs it., type: str}
+                is_managed: {description: Whether it generates the configuration file., type: bool}
                 detects_runtimes:
                   description: Whether it looks for the NVIDIA runtime when it starts.
                   type: bool
@@ -1257,19 +1017,16 @@ gpu_node:
                     Folder of drop-ins whose changes it applies without a restart of its own.
                   type: str
                 template:
-                  description: >-
-                    File of an admin, from which it generates the configuration. V(null) without
-                    one.
+                  description: File of an admin, from which it generates the configuration. V(null)
+                    without one.
                   type: str
                 template_lists_runtimes:
-                  description: >-
-                    Whether the template lists the runtimes that it finds. V(true) without a
-                    template.
+                  description: Whether the template lists the runtimes that it finds. V(true)
+                    without a template.
                   type: bool
                 runtime_in_path:
-                  description: >-
-                    Whether the C(PATH) of its process has the folder of the NVIDIA runtime. V(true)
-                    if that cannot be read.
+                  description: Whether the C(PATH) of its process has the folder of the NVIDIA
+                    runtime. V(true) if that cannot be read.
                   type: bool
                 started_after_runtime:
                   description: Whether its containerd started when the NVIDIA runtime was there.
@@ -1281,9 +1038,7 @@ gpu_node:
                 host_containerd:
                   description: Whether C(containerd.service) runs, too.
                   type: bool
-            runc:
-              description: File of C(runc), as in RV(gpu_node.driver.programs).
-              type: dict
+            runc: {description: "File of C(runc), as in RV(gpu_node.driver.programs).", type: dict}
             config:
               description: Its configuration.
               type: dict
@@ -1295,19 +1050,15 @@ gpu_node:
                   description: Whether the file exists. V(null) if that cannot be read.
                   type: bool
                 error:
-                  description: >-
-                    Why the file cannot be read or why containerd rejects its configuration, with
-                    file, line and column if these are known.
+                  description: Why the file cannot be read or why containerd rejects its
+                    configuration, with file, line and column if these are known.
                   type: str
                 source: &source
-                  description: >-
-                    The source of C(runtimes) and C(default_runtime), which is a command or the
-                    files that were read. If it is V(null), these values are unknown or the engine's
-                    defaults.
+                  description: The source of C(runtimes) and C(default_runtime), which is a command
+                    or the files that were read. If it is V(null), these values are unknown or the
+                    engine's defaults.
                   type: str
-                version:
-                  description: Version of the configuration, from the file.
-                  type: int
+                version: {description: "Version of the configuration, from the file.", type: int}
                 imports:
                   description: Patterns of imported files, from the file.
                   type: list
@@ -1317,9 +1068,8 @@ gpu_node:
                   type: list
                   elements: str
                 imported_cri:
-                  description: >-
-                    Imported files with settings of the CRI plugin, also those that imported files
-                    import.
+                  description: Imported files with settings of the CRI plugin, also those that
+                    imported files import.
                   type: list
                   elements: str
                 imported_nvidia:
@@ -1327,9 +1077,8 @@ gpu_node:
                   type: list
                   elements: str
                 imported_folders:
-                  description: >-
-                    The C(config_path) of registries in imported files, by path. The last file that
-                    containerd reads counts.
+                  description: The C(config_path) of registries in imported files, by path. The last
+                    file that containerd reads counts.
                   type: dict
                 missing_imports:
                   description: Imported files that do not exist, with the importing file.
@@ -1350,42 +1099,35 @@ gpu_node:
               description: Whether the files of its unit are newer than what systemd has loaded.
               type: bool
             changed_since_start:
-              description: >-
-                Files of its configuration that were written after its start, and so are not yet
-                effective.
+              description: Files of its configuration that were written after its start, and so are
+                not yet effective.
               type: list
               elements: str
             edited_since_start: &edited_since_start
-              description: >-
-                Files of its configuration that a role of this collection edited after its start.
-                Someone else can have changed the others of C(changed_since_start), and may not be
-                done.
+              description: Files of its configuration that a role of this collection edited after
+                its start. Someone else can have changed the others of C(changed_since_start), and
+                may not be done.
               type: list
               elements: str
             cri_enabled:
-              description: >-
-                Whether its CRI plugin is enabled, which the kubelet needs. V(null) if that is
-                unknown.
+              description: Whether its CRI plugin is enabled, which the kubelet needs. V(null) if
+                that is unknown.
               type: bool
-            cdi_enabled:
-              description: Whether CDI is enabled for pods.
-              type: bool
+            cdi_enabled: {description: Whether CDI is enabled for pods., type: bool}
             default_runtime: &default_runtime
               description: Runtime of pods without a RuntimeClass.
               type: str
             runtimes:
-              description: >-
-                Runtimes by name, from C(containerd config dump), with C(type), C(binary) (empty for
-                the default of the type), C(systemd_cgroup) and C(base_runtime_spec) (empty for
-                containerd's own).
+              description: Runtimes by name, from C(containerd config dump), with C(type), C(binary)
+                (empty for the default of the type), C(systemd_cgroup) and C(base_runtime_spec)
+                (empty for containerd's own).
               type: dict
             registry:
-              description: >-
-                Where its CRI plugin looks for the settings of registries, with C(folders) (of
-                C(hosts.toml) files; empty for the default of the version), C(mirrors) (registries
-                with mirrors in its own configuration), C(tls) (servers with certificates there) and
-                C(reads_lists) (whether it looks into several folders, or takes their list for one
-                name).
+              description: Where its CRI plugin looks for the settings of registries, with
+                C(folders) (of C(hosts.toml) files; empty for the default of the version),
+                C(mirrors) (registries with mirrors in its own configuration), C(tls) (servers with
+                certificates there) and C(reads_lists) (whether it looks into several folders, or
+                takes their list for one name).
               type: dict
             conflicts:
               description: >-
@@ -1393,38 +1135,27 @@ gpu_node:
               type: list
               elements: str
             missing_specs:
-              description: >-
-                Files of C(base_runtime_spec) that do not exist, with the runtime. Its CRI plugin
-                does not load without them.
+              description: Files of C(base_runtime_spec) that do not exist, with the runtime. Its
+                CRI plugin does not load without them.
               type: list
               elements: str
         docker:
-          description: >-
-            The Docker Engine. The values are from the running engine, or else from its
+          description: The Docker Engine. The values are from the running engine, or else from its
             configuration file.
           type: dict
           contains:
-            installed:
-              description: Whether the program C(dockerd) exists or runs.
-              type: bool
+            installed: {description: Whether the program C(dockerd) exists or runs., type: bool}
             path:
               description: Path of the program C(dockerd), determined as for containerd.
               type: str
             version: *version
             version_error: *version_error
-            server_version:
-              description: Version of the running engine.
-              type: str
-            client_path:
-              description: Path of the program C(docker).
-              type: str
-            client_version:
-              description: Version of the program C(docker).
-              type: str
+            server_version: {description: Version of the running engine., type: str}
+            client_path: {description: Path of the program C(docker)., type: str}
+            client_version: {description: Version of the program C(docker)., type: str}
             running:
-              description: >-
-                Whether an engine answers or its unit is active. V(null) if systemd did not report
-                it.
+              description: Whether an engine answers or its unit is active. V(null) if systemd did
+                not report it.
               type: bool
             answers:
               description: Whether it answers C(docker info) and C(docker ps) for root.
@@ -1441,59 +1172,47 @@ gpu_node:
               type: list
               elements: str
             unread:
-              description: >-
-                What P(metal.gpu.docker_ce#role) has written since systemd last started Docker, or
-                reloaded it if a reload is enough. C(set) and C(removed) are key paths of
-                C(config). C(proxy) is whether its drop-in with the proxy is newer than the start
-                of Docker.
+              description: What P(metal.gpu.docker_ce#role) has written since systemd last started
+                Docker, or reloaded it if a reload is enough. C(set) and C(removed) are key paths of
+                C(config). C(proxy) is whether its drop-in with the proxy is newer than the start of
+                Docker.
               type: dict
             program:
               description: The C(path) of the program in its unit, and the C(file) that contains it.
               type: dict
-            flags_source:
-              description: As in RV(gpu_node.kubelet.flags_source).
-              type: str
+            flags_source: {description: As in RV(gpu_node.kubelet.flags_source)., type: str}
             flags:
               description: Every flag of the engine, as in RV(gpu_node.kubelet.flags).
               type: list
               elements: dict
             proxy:
-              description: >-
-                Variables in the files of the unit that name a proxy, in capitals. Each has C(file),
-                whether it is C(ours) (in the role's block), and C(sha256) of its value, which can
-                have a password.
+              description: Variables in the files of the unit that name a proxy, in capitals. Each
+                has C(file), whether it is C(ours) (in the role's block), and C(sha256) of its
+                value, which can have a password.
               type: dict
             config:
-              description: >-
-                C(daemon.json), or the file of C(--config-file). Values of the file may not be
-                effective yet.
+              description: C(daemon.json), or the file of C(--config-file). Values of the file may
+                not be effective yet.
               type: dict
               contains:
                 path: *config_path
                 exists: *exists
                 error:
-                  description: >-
-                    Why the file cannot be read or is invalid, with file, line and column if these
-                    are known.
+                  description: Why the file cannot be read or is invalid, with file, line and column
+                    if these are known.
                   type: str
                 source: *source
                 obstacle:
                   description: >-
                     Why M(metal.gpu.config_document) cannot edit a file that Docker accepts.
                   type: str
-                settings:
-                  description: The keys of the file.
-                  type: list
-                  elements: str
+                settings: {description: The keys of the file., type: list, elements: str}
                 outline: *outline
                 fingerprints:
-                  description: >-
-                    SHA-256 of each value as JSON, by its path of keys. A value itself can be a
-                    secret.
+                  description: SHA-256 of each value as JSON, by its path of keys. A value itself
+                    can be a secret.
                   type: dict
-                default_runtime:
-                  description: Default runtime in the file.
-                  type: str
+                default_runtime: {description: Default runtime in the file., type: str}
                 runtimes:
                   description: Runtimes in the file by name, with C(type) and C(binary).
                   type: dict
@@ -1509,52 +1228,41 @@ gpu_node:
             live_restore:
               description: Whether containers keep running while the engine is stopped.
               type: bool
-            data_root:
-              description: Directory of its containers and images.
-              type: str
+            data_root: {description: Directory of its containers and images., type: str}
             storage_driver:
               description: Its storage driver, or the name of its snapshotter. V(null) if unknown.
               type: str
             mirrors:
-              description: >-
-                Mirrors of C(docker.io) that the running engine uses, without a slash at their end.
-                V(null) if unknown.
+              description: Mirrors of C(docker.io) that the running engine uses, without a slash at
+                their end. V(null) if unknown.
               type: list
               elements: str
             containers:
-              description: >-
-                Running containers, with C(id) and C(name). The kubelet created those that are
-                C(of_pod). Docker removes an C(ephemeral) container when it exits. A C(noted)
-                container ran when P(metal.gpu.docker_ce#role) started to replace Docker. One with
-                C(gpus) has requested GPUs, as by C(--gpus), or named them as devices of CDI. One
-                with C(gpus_by_hook) has got them by the hook of NVIDIA's runtime.
+              description: Running containers, with C(id) and C(name). The kubelet created those
+                that are C(of_pod). Docker removes an C(ephemeral) container when it exits. A
+                C(noted) container ran when P(metal.gpu.docker_ce#role) started to replace Docker.
+                One with C(gpus) has requested GPUs, as by C(--gpus), or named them as devices of
+                CDI. One with C(gpus_by_hook) has got them by the hook of NVIDIA's runtime.
               type: list
               elements: dict
             made_with:
-              description: >-
-                Names of the containers that the kubelet did not create, running or not, keyed by
-                their runtime. They cannot start without that runtime.
+              description: Names of the containers that the kubelet did not create, running or not,
+                keyed by their runtime. They cannot start without that runtime.
               type: dict
             interrupted:
-              description: >-
-                Containers, with C(id) and C(name), that ran when P(metal.gpu.docker_ce#role)
-                replaced Docker, and do not run now.
+              description: Containers, with C(id) and C(name), that ran when
+                P(metal.gpu.docker_ce#role) replaced Docker, and do not run now.
               type: list
               elements: dict
             record_error:
-              description: >-
-                Why the record of these containers cannot be read. V(null) if it can be read, or if
-                there is none.
+              description: Why the record of these containers cannot be read. V(null) if it can be
+                read, or if there is none.
               type: str
             purge_script:
-              description: >-
-                Script of the removed package C(docker.io). A purge of that package runs it, and so
-                deletes all containers, images and volumes. V(null) if there is none.
+              description: Script of the removed package C(docker.io). A purge of that package runs
+                it, and so deletes all containers, images and volumes. V(null) if there is none.
               type: str
-            group:
-              description: Members of the group C(docker).
-              type: list
-              elements: str
+            group: {description: Members of the group C(docker)., type: list, elements: str}
             snap:
               description: Programs of a Docker that snapd installed.
               type: list
@@ -1568,9 +1276,7 @@ gpu_node:
               type: dict
               contains:
                 installed: *installed
-                version:
-                  description: Its version.
-                  type: str
+                version: {description: Its version., type: str}
                 running: *running
                 enabled: *enabled
                 socket: *socket
@@ -1578,23 +1284,14 @@ gpu_node:
               description: Remains of nvidia-docker v1.
               type: dict
               contains:
-                unit:
-                  description: Whether its unit exists.
-                  type: bool
-                volumes:
-                  description: Names of its volumes.
-                  type: list
-                  elements: str
+                unit: {description: Whether its unit exists., type: bool}
+                volumes: {description: Names of its volumes., type: list, elements: str}
                 containers:
                   description: Containers with such volumes, running or not, C(id) and C(name).
                   type: list
                   elements: dict
-            cgroup_driver:
-              description: Its cgroup driver, V(systemd) or V(cgroupfs).
-              type: str
-            cdi_enabled:
-              description: Whether CDI is enabled.
-              type: bool
+            cgroup_driver: {description: "Its cgroup driver, V(systemd) or V(cgroupfs).", type: str}
+            cdi_enabled: {description: Whether CDI is enabled., type: bool}
         crio:
           description: >-
             CRI-O. The values are from the running engine, or else from its configuration files.
@@ -1620,9 +1317,8 @@ gpu_node:
                     Files that have a table of a runtime, by its name. The last one counts.
                   type: dict
                 without_monitor:
-                  description: >-
-                    Those of C(runtime_files) whose table has no C(monitor_path), although the
-                    runtime needs one.
+                  description: Those of C(runtime_files) whose table has no C(monitor_path),
+                    although the runtime needs one.
                   type: dict
                 monitor:
                   description: The monitor of all runtimes (C(conmon)) according to the files.
@@ -1632,9 +1328,8 @@ gpu_node:
                     The default runtime, by the file that chooses it. The last one counts.
                   type: dict
                 error:
-                  description: >-
-                    Why one of the files cannot be read or is invalid, with file, line and column if
-                    these are known.
+                  description: Why one of the files cannot be read or is invalid, with file, line
+                    and column if these are known.
                   type: str
                 obstacles:
                   description: Why files cannot be edited, although CRI-O accepts them, by path.
@@ -1654,8 +1349,7 @@ gpu_node:
               type: str
             default_runtime: *default_runtime
             runtimes:
-              description: >-
-                Its runtimes by name, with C(type), C(binary), C(root), C(monitor),
+              description: Its runtimes by name, with C(type), C(binary), C(root), C(monitor),
                 C(monitor_cgroup) and C(annotations). V(null) for what is not set.
               type: dict
             cdi_dirs:
@@ -1732,13 +1426,8 @@ gpu_node:
           socket_active: true
           needs_reload: false
           changed_since_start: []
-          unread:
-            set: []
-            removed: []
-            proxy: false
-          program:
-            path: /usr/bin/dockerd
-            file: /usr/lib/systemd/system/docker.service
+          unread: {set: [], removed: [], proxy: false}
+          program: {path: /usr/bin/dockerd, file: /usr/lib/systemd/system/docker.service}
           flags_source: process
           flags:
             - name: -H
@@ -1757,33 +1446,25 @@ gpu_node:
             outline: {}
             fingerprints: {}
             default_runtime: nvidia
-            runtimes:
-              nvidia:
-                type: null
-                binary: /usr/bin/nvidia-container-runtime
+            runtimes: {nvidia: {type: null, binary: /usr/bin/nvidia-container-runtime}}
             cdi_enabled: true
           default_runtime: nvidia
           runtimes:
-            nvidia:
-              type: null
-              binary: /usr/bin/nvidia-container-runtime
-            runc:
-              type: null
-              binary: runc
+            nvidia: {type: null, binary: /usr/bin/nvidia-container-runtime}
+            runc: {type: null, binary: runc}
           live_restore: false
           data_root: /var/lib/docker
           storage_driver: overlay2
           mirrors: []
           containers:
-            - id: 8d3f7a1c2b4e
+            - id: "8d3f7a1c2b4e"
               name: registry
               of_pod: false
               ephemeral: false
               noted: false
               gpus: false
               gpus_by_hook: false
-          made_with:
-            runc: [registry]
+          made_with: {runc: [registry]}
           interrupted: []
           record_error: null
           purge_script: null
@@ -1796,10 +1477,7 @@ gpu_node:
             running: true
             enabled: true
             socket: /run/cri-dockerd.sock
-          v1:
-            unit: false
-            volumes: []
-            containers: []
+          v1: {unit: false, volumes: [], containers: []}
           cgroup_driver: systemd
           cdi_enabled: true
         crio:
@@ -1844,60 +1522,51 @@ gpu_node:
             State of its unit, as systemd reports it, with C(active), C(sub) and C(result).
           type: dict
         distribution:
-          description: >-
-            The Kubernetes distribution that contains the kubelet of this node, such as k3s, with
-            C(name) and C(unit). V(null) if the kubelet is C(kubelet.service).
+          description: The Kubernetes distribution that contains the kubelet of this node, such as
+            k3s, with C(name) and C(unit). V(null) if the kubelet is C(kubelet.service).
           type: dict
         rootless:
-          description: >-
-            The distribution that a user runs without root, with C(name) and C(unit). It is judged
-            by the name of the user's unit, and only a node without another kubelet is refused for
-            it. V(null) if there is none.
+          description: The distribution that a user runs without root, with C(name) and C(unit). It
+            is judged by the name of the user's unit, and only a node without another kubelet is
+            refused for it. V(null) if there is none.
           type: dict
         node_name:
-          description: >-
-            Name of the node in the cluster. It is the flag C(--hostname-override), else the name in
-            the kubelet's client certificate, else the name of the host.
+          description: Name of the node in the cluster. It is the flag C(--hostname-override), else
+            the name in the kubelet's client certificate, else the name of the host.
           type: str
         own_name:
-          description: >-
-            Name under which the kubelet registers at its next start. V(null) if a cloud provider
-            inside the kubelet determines it, or if a shell or systemd expands it.
+          description: Name under which the kubelet registers at its next start. V(null) if a cloud
+            provider inside the kubelet determines it, or if a shell or systemd expands it.
           type: str
         joined_name:
           description: Name in the kubelet's client certificate. V(null) without one.
           type: str
         devices:
-          description: >-
-            What the kubelet's checkpoint says about devices of C(nvidia.com). V(null) if it cannot
-            be read; it is an internal file of the kubelet. C(registered) are the ids of the healthy
-            devices by resource. C(holdings) are the devices that containers have, each with the UID
-            of its C(pod), the C(container), the C(resource) and the C(devices).
+          description: What the kubelet's checkpoint says about devices of C(nvidia.com). V(null) if
+            it cannot be read; it is an internal file of the kubelet. C(registered) are the ids of
+            the healthy devices by resource. C(holdings) are the devices that containers have, each
+            with the UID of its C(pod), the C(container), the C(resource) and the C(devices).
           type: dict
         flags_source:
-          description: >-
-            Source of the effective flags. V(process) is the command line of the running process,
-            V(unit) is what systemd would start. V(null) if there is neither.
+          description: Source of the effective flags. V(process) is the command line of the running
+            process, V(unit) is what systemd would start. V(null) if there is neither.
           type: str
         flags:
-          description: >-
-            Every flag, with its C(name) and C(value), the C(file) that contains it and the
-            C(variable) that contains it there. A flag that is not C(effective) is in a file, but
-            another file overrides its variable, or the unit does not use the variable. The process
-            runs with a flag without a C(file), but no file of the unit contains it. Values that are
-            not needed are V(***), because they may be secret.
+          description: Every flag, with its C(name) and C(value), the C(file) that contains it and
+            the C(variable) that contains it there. A flag that is not C(effective) is in a file,
+            but another file overrides its variable, or the unit does not use the variable. The
+            process runs with a flag without a C(file), but no file of the unit contains it. Values
+            that are not needed are V(***), because they may be secret.
           type: list
           elements: dict
         config:
-          description: >-
-            The C(path) of C(--config), whether the file C(exists), and the C(error) why it is
-            unreadable or invalid, with line and column if these are known. C(obstacle) is why
+          description: The C(path) of C(--config), whether the file C(exists), and the C(error) why
+            it is unreadable or invalid, with line and column if these are known. C(obstacle) is why
             M(metal.gpu.config_document) cannot edit a file that the kubelet accepts.
           type: dict
         config_dir:
-          description: >-
-            The C(path) of the directory of C(--config-dir), and its C(files), each with C(path),
-            C(error) and C(obstacle).
+          description: The C(path) of the directory of C(--config-dir), and its C(files), each with
+            C(path), C(error) and C(obstacle).
           type: dict
         feature_gates:
           description: >-
@@ -1909,9 +1578,7 @@ gpu_node:
         health_url:
           description: URL of the kubelet's health check. V(null) if it is disabled.
           type: str
-        endpoint:
-          description: Socket of the container runtime.
-          type: str
+        endpoint: {description: Socket of the container runtime., type: str}
         last_error:
           description: Why it failed, from its journal. V(null) while it runs.
           type: str
@@ -1927,20 +1594,16 @@ gpu_node:
         version: 1.37.1
         version_error: null
         running: true
-        unit_state:
-          active: active
-          sub: running
-          result: success
+        unit_state: {active: active, sub: running, result: success}
         distribution: null
         rootless: null
         node_name: gpu-1
         own_name: gpu-1
         joined_name: gpu-1
         devices:
-          registered:
-            nvidia.com/gpu: [GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10]
+          registered: {nvidia.com/gpu: [GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10]}
           holdings:
-            - pod: 5c4fc37b-8d3a-4f9c-9d41-6f1c2f5f0a77
+            - pod: "5c4fc37b-8d3a-4f9c-9d41-6f1c2f5f0a77"
               container: training
               resource: nvidia.com/gpu
               devices: [GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10]
@@ -1951,14 +1614,8 @@ gpu_node:
             file: /usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf
             variable: KUBELET_CONFIG_ARGS
             effective: true
-        config:
-          path: /var/lib/kubelet/config.yaml
-          exists: true
-          error: null
-          obstacle: null
-        config_dir:
-          path: null
-          files: []
+        config: {path: /var/lib/kubelet/config.yaml, exists: true, error: null, obstacle: null}
+        config_dir: {path: null, files: []}
         feature_gates:
           - name: DevicePlugins
             value: true
@@ -1975,15 +1632,9 @@ gpu_node:
       description: Control groups.
       type: dict
       contains:
-        version:
-          description: V(1) or V(2).
-          type: int
-        driver:
-          description: The cgroup driver that is configured for the kubelet.
-          type: str
-      sample:
-        version: 2
-        driver: systemd
+        version: {description: V(1) or V(2)., type: int}
+        driver: {description: The cgroup driver that is configured for the kubelet., type: str}
+      sample: {version: 2, driver: systemd}
     nfs:
       description: What mounts NFS exports, and what the kernel can mount.
       type: dict
@@ -1999,14 +1650,8 @@ gpu_node:
           description: Names of those that systemd has not read since they were written.
           type: list
           elements: str
-        others:
-          description: Paths of other units that mount something.
-          type: list
-          elements: str
-        fstab:
-          description: Where /etc/fstab mounts something.
-          type: list
-          elements: str
+        others: {description: Paths of other units that mount something., type: list, elements: str}
+        fstab: {description: Where /etc/fstab mounts something., type: list, elements: str}
         mounted:
           description: >-
             File systems of disks and of the network that are mounted now, and automounts: C(path),
@@ -2014,9 +1659,8 @@ gpu_node:
           type: list
           elements: dict
         users:
-          description: >-
-            Processes that keep an NFS mount of P(metal.gpu.nfs_mounts#role) after the host has
-            unmounted it, one of each container, by the path of the mount.
+          description: Processes that keep an NFS mount of P(metal.gpu.nfs_mounts#role) after the
+            host has unmounted it, one of each container, by the path of the mount.
           type: dict
         enabled:
           description: The automounts that systemd starts at boot.
@@ -2025,83 +1669,60 @@ gpu_node:
         kernel:
           description: Whether the running kernel can mount NFS 4, or has a module for it.
           type: bool
-        automount:
-          description: Whether it can have automounts.
-          type: bool
+        automount: {description: Whether it can have automounts., type: bool}
       sample:
         units: {}
         mixed: []
         unread: []
         others: [/usr/lib/systemd/system/tmp.mount]
         fstab: [/]
-        mounted:
-          - {path: /, type: ext4, source: /dev/sda1, read_only: false, version: ""}
+        mounted: [{path: /, type: ext4, source: /dev/sda1, read_only: false, version: ""}]
         users: {}
         enabled: []
         kernel: true
         automount: true
     packages:
-      description: >-
-        The installed packages among O(packages) of the node's own architecture, by name, with
-        C(version). C(held) is whether C(apt-mark) or C(dnf versionlock) holds that. The list is
-        incomplete if
-        RV(gpu_node.package_manager) has an C(error).
+      description: The installed packages among O(packages) of the node's own architecture, by name,
+        with C(version). C(held) is whether C(apt-mark) or C(dnf versionlock) holds that. The list
+        is incomplete if RV(gpu_node.package_manager) has an C(error).
       type: dict
-      sample:
-        python3-debian:
-          version: 0.1.49
-          held: false
+      sample: {python3-debian: {version: 0.1.49, held: false}}
     repositories:
-      description: >-
-        The existing repositories among O(repositories), by name. C(path) is the path of the file.
-        C(entries) are the stanzas of a C(.sources) file or the sections of a C(.repo) file, with
-        fields in lower case. C(error) is why the file cannot be read. C(key) is the text of
-        C(/etc/pki/rpm-gpg/RPM-GPG-KEY-*) of that name, V(null) if there is none. Only fields about
-        the origin of packages are included. A hash replaces credentials in an address, and C(login)
-        is one of the user and the password of a C(.repo) file; different credentials have different
-        hashes.
+      description: The existing repositories among O(repositories), by name. C(path) is the path of
+        the file. C(entries) are the stanzas of a C(.sources) file or the sections of a C(.repo)
+        file, with fields in lower case. C(error) is why the file cannot be read. C(key) is the text
+        of C(/etc/pki/rpm-gpg/RPM-GPG-KEY-*) of that name, V(null) if there is none. Only fields
+        about the origin of packages are included. A hash replaces credentials in an address, and
+        C(login) is one of the user and the password of a C(.repo) file; different credentials have
+        different hashes.
       type: dict
       sample:
         nvidia-cuda:
           path: /etc/apt/sources.list.d/nvidia-cuda.sources
-          entries:
-            - types: deb
-              uris: https://mirror.example.org/cuda/
+          entries: [{types: deb, uris: 'https://mirror.example.org/cuda/'}]
           key: null
           error: null
     package_sources:
-      description: >-
-        Addresses that apt and dnf get packages from, from all files. Without credentials, without
-        lists of mirrors, and without disabled repositories.
+      description: Addresses that apt and dnf get packages from, from all files. Without
+        credentials, without lists of mirrors, and without disabled repositories.
       type: list
       elements: dict
       contains:
-        path:
-          description: The file.
-          type: str
-        url:
-          description: The address. Variables are not replaced.
-          type: str
-        suite:
-          description: The suite, empty for dnf.
-          type: str
-        section:
-          description: The section of a C(.repo) file, empty for apt.
-          type: str
+        path: {description: The file., type: str}
+        url: {description: The address. Variables are not replaced., type: str}
+        suite: {description: "The suite, empty for dnf.", type: str}
+        section: {description: "The section of a C(.repo) file, empty for apt.", type: str}
         components:
           description: The components, empty for dnf and for a flat repository.
           type: str
         signed_by:
-          description: >-
-            The keyring or the fingerprints that apt checks signatures with. V(embedded) if the file
-            contains the key itself, empty if none is set.
+          description: The keyring or the fingerprints that apt checks signatures with. V(embedded)
+            if the file contains the key itself, empty if none is set.
           type: str
         unsigned:
           description: The options that disable signature checks. Empty if signatures are checked.
           type: str
-        credentials:
-          description: Whether the address has credentials.
-          type: bool
+        credentials: {description: Whether the address has credentials., type: bool}
       sample:
         - path: /etc/apt/sources.list
           url: https://mirror.example.org/debian
@@ -2114,36 +1735,32 @@ gpu_node:
     module_streams:
       description: Enabled streams of dnf's modules, by name of the module.
       type: dict
-      sample:
-        nvidia-driver: 580-open
+      sample: {nvidia-driver: 580-open}
     ours:
       description: What this collection changed on the node.
       type: dict
       contains:
         files:
-          description: >-
-            Files that this collection wrote in directories of the system. Each has a block with the
-            mark of its role. Lines outside the block are the admin's.
+          description: Files that this collection wrote in directories of the system. Each has a
+            block with the mark of its role. Lines outside the block are the admin's.
           type: list
           elements: str
         edits:
-          description: >-
-            Files that M(metal.gpu.config_document) edited and can restore, each with its C(path)
-            and the C(actor) of the edits. C(path) is the one that the configuration of an engine
-            has, also if that is a link. Each of the C(changes) has the C(key) path and the value
-            C(before) and the fingerprint of the value C(after), each V(null) for none. C(untouched)
-            is whether the file has not changed since then. C(error) is why the history cannot be
-            read, and so the edits cannot be undone.
+          description: Files that M(metal.gpu.config_document) edited and can restore, each with its
+            C(path) and the C(actor) of the edits. C(path) is the one that the configuration of an
+            engine has, also if that is a link. Each of the C(changes) has the C(key) path and the
+            value C(before) and the fingerprint of the value C(after), each V(null) for none.
+            C(untouched) is whether the file has not changed since then. C(error) is why the history
+            cannot be read, and so the edits cannot be undone.
           type: list
           elements: dict
         packages:
-          description: >-
-            Records of the packages that each role installed, by name of the role. C(path) is the
-            path of the record. Each of the C(packages) has a C(version) and the version C(before),
-            V(null) for none. C(version) is the desired version, or the installed version if the
-            role asked for any. C(nvidia-container-toolkit-base) also has C(config_sha256), the
-            SHA-256 of the configuration file that the package created, if there was none before.
-            C(error) is why the record cannot be read or is invalid.
+          description: Records of the packages that each role installed, by name of the role.
+            C(path) is the path of the record. Each of the C(packages) has a C(version) and the
+            version C(before), V(null) for none. C(version) is the desired version, or the installed
+            version if the role asked for any. C(nvidia-container-toolkit-base) also has
+            C(config_sha256), the SHA-256 of the configuration file that the package created, if
+            there was none before. C(error) is why the record cannot be read or is invalid.
           type: dict
       sample:
         files: [/etc/modprobe.d/metal-gpu-nouveau.conf]
@@ -2153,16 +1770,13 @@ gpu_node:
             changes:
               - key: [default-runtime]
                 before: null
-                after: 2f914dea2e9754b2924f4f0d36eaec29df2ca64b4b1d59c4de27e4c93f4936e5
+                after: "2f914dea2e9754b2924f4f0d36eaec29df2ca64b4b1d59c4de27e4c93f4936e5"
             untouched: true
             error: null
         packages:
           nvidia_driver:
             path: /var/lib/metal-gpu/packages/nvidia_driver.json
-            packages:
-              nvidia-driver-cuda:
-                version: 580.178.04-1
-                before: null
+            packages: {nvidia-driver-cuda: {version: "580.178.04-1", before: null}}
             error: null
     registries:
       description: >-
@@ -2171,10 +1785,9 @@ gpu_node:
       type: dict
       contains:
         files:
-          description: >-
-            The files by path, with C(mode), C(error), C(obstacle) (why it cannot be edited),
-            C(values) (hashes by key path), C(items) (hashes of items of lists, by key path),
-            C(ours) (key paths of values of the role C(registries) that are still there),
+          description: The files by path, with C(mode), C(error), C(obstacle) (why it cannot be
+            edited), C(values) (hashes by key path), C(items) (hashes of items of lists, by key
+            path), C(ours) (key paths of values of the role C(registries) that are still there),
             C(our_items) (items of lists, likewise), C(our_folders) (which it has made for the file)
             and C(helpers) (registries whose logins a program has; C(*) for all).
           type: dict
@@ -2185,14 +1798,10 @@ gpu_node:
           description: Keys of these that others than root can read.
           type: list
           elements: str
-        created:
-          description: Folders that the role has made for them.
-          type: list
-          elements: str
+        created: {description: Folders that the role has made for them., type: list, elements: str}
         folders:
-          description: >-
-            Folders of registries, with the names in them. The folders above them are there without
-            names.
+          description: Folders of registries, with the names in them. The folders above them are
+            there without names.
           type: dict
         unread:
           description: Files that the role has changed since the start of their engine.
@@ -2206,29 +1815,20 @@ gpu_node:
         certificates: {}
         exposed: []
         created: []
-        folders:
-          /etc: []
-          /etc/containerd: []
-          /etc/containerd/certs.d: []
+        folders: {/etc: [], /etc/containerd: [], /etc/containerd/certs.d: []}
         unread: []
         prefixes: {}
     signed_modules:
-      description: >-
-        The package of Ubuntu's signed modules that the newest installed kernel lacks. V(null) if it
-        has them, and if the running kernel has none either.
+      description: The package of Ubuntu's signed modules that the newest installed kernel lacks.
+        V(null) if it has them, and if the running kernel has none either.
       type: dict
       contains:
-        package:
-          description: The name of the package.
-          type: str
+        package: {description: The name of the package., type: str}
         error:
-          description: >-
-            Why apt does not install it without changing the kernel or the driver. V(null) if it
-            does.
+          description: Why apt does not install it without changing the kernel or the driver.
+            V(null) if it does.
           type: str
-      sample:
-        package: linux-modules-nvidia-580-server-open-6.8.0-153-generic
-        error: null
+      sample: {package: linux-modules-nvidia-580-server-open-6.8.0-153-generic, error: null}
     package_manager:
       description: Whether the package manager is usable now.
       type: dict
@@ -2238,9 +1838,8 @@ gpu_node:
             Why the installed packages or their relations are unknown. V(null) if they are known.
           type: str
         lock:
-          description: >-
-            The process that holds a lock of the package manager, with C(pid), C(command) and the
-            C(path) of the lock. V(null) if no process holds one.
+          description: The process that holds a lock of the package manager, with C(pid), C(command)
+            and the C(path) of the lock. V(null) if no process holds one.
           type: dict
         interrupted:
           description: Whether dpkg was interrupted, and must first finish its pending changes.
@@ -2253,16 +1852,14 @@ gpu_node:
             name of a package of another architecture ends with a colon and the architecture.
           type: dict
         automatic:
-          description: >-
-            Packages that apt installed as dependencies, among the driver's packages, the packages
-            that a role installed, and RV(gpu_node.package_manager.dependants). Empty if no role has
-            a record, and on systems with rpm.
+          description: Packages that apt installed as dependencies, among the driver's packages, the
+            packages that a role installed, and RV(gpu_node.package_manager.dependants). Empty if no
+            role has a record, and on systems with rpm.
           type: list
           elements: str
         dependants:
-          description: >-
-            Installed packages that need a package of the driver or of a role, directly or
-            indirectly, by name. Each dependency is a list of the installed packages that satisfy
+          description: Installed packages that need a package of the driver or of a role, directly
+            or indirectly, by name. Each dependency is a list of the installed packages that satisfy
             it. If apt removes all packages of a list, it removes the package. Empty if no role has
             a record, and on systems with rpm.
           type: dict
@@ -2273,30 +1870,19 @@ gpu_node:
           pid: 812
           command: /usr/bin/python3 /usr/bin/unattended-upgrade
         interrupted: false
-        unfinished:
-          nvidia-kernel-open-dkms:
-            version: 550.163.01-2
-            state: half-configured
+        unfinished: {nvidia-kernel-open-dkms: {version: "550.163.01-2", state: half-configured}}
         automatic: [libcuda1]
-        dependants:
-          nvidia-driver-cuda: [[libcuda1]]
+        dependants: {nvidia-driver-cuda: [[libcuda1]]}
 failures:
-  description:
-    - The components that could not be observed, because this collection has a defect. Then the task
-      fails, so that nothing is planned from an incomplete observation.
+  description: The components that could not be observed, because this collection has a defect. Then
+    the task fails, so that nothing is planned from an incomplete observation.
   returned: if there are any
   type: list
   elements: dict
   contains:
-    component:
-      description: Name of the component.
-      type: str
-    error:
-      description: The error, without credentials.
-      type: str
-    place:
-      description: Files and lines of the code, the innermost last.
-      type: str
+    component: {description: Name of the component., type: str}
+    error: {description: "The error, without credentials.", type: str}
+    place: {description: "Files and lines of the code, the innermost last.", type: str}
   sample:
     - component: kubelet
       error: "KeyError: 'kubelet.service'"

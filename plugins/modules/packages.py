@@ -86,15 +86,13 @@ options:
       - repair
       - await_lock
   names:
-    description:
-      - Packages, with versions in the syntax of the node's package manager. For
-        O(operation=follow_kernel), entries of one package are alternatives, the best first.
+    description: Packages, with versions in the syntax of the node's package manager. For
+      O(operation=follow_kernel), entries of one package are alternatives, the best first.
     type: list
     elements: str
   repository:
-    description:
-      - C(data.repository) of the plan of a role. For O(operation=install) the repository of the
-        packages.
+    description: C(data.repository) of the plan of a role. For O(operation=install) the repository
+      of the packages.
     type: dict
   record:
     description:
@@ -113,56 +111,48 @@ options:
     type: bool
     default: false
   newest:
-    description:
-      - For O(operation=install), takes the newest version that matches, also of a package of which
-        another matching version is installed (apt only).
+    description: For O(operation=install), takes the newest version that matches, also of a package
+      of which another matching version is installed (apt only).
     type: bool
     default: false
   may_remove:
-    description:
-      - For O(operation=install), packages that the installation may remove, because they conflict
-        with it. The variable C(metal_gpu_removable_packages) has more. The operation fails
-        before any change if the package manager would remove others.
+    description: For O(operation=install), packages that the installation may remove, because they
+      conflict with it. The variable C(metal_gpu_removable_packages) has more. The operation fails
+      before any change if the package manager would remove others.
     type: list
     elements: str
     default: []
   earlier:
-    description:
-      - Packages that earlier steps of the plan install. In check mode, they are not there yet, so
-        the package manager answers about all of them.
+    description: Packages that earlier steps of the plan install. In check mode, they are not there
+      yet, so the package manager answers about all of them.
     type: list
     elements: str
     default: []
   more_repositories:
-    description:
-      - Repositories that earlier steps of the plan add besides O(repository), with a key that is on
-        the node (apt only).
+    description: Repositories that earlier steps of the plan add besides O(repository), with a key
+      that is on the node (apt only).
     type: list
     elements: dict
     default: []
   pin:
-    description:
-      - A file of preferences that an earlier step of the plan writes (apt only), with its C(path)
-        and its text, C(block). In check mode, it is not there yet.
+    description: A file of preferences that an earlier step of the plan writes (apt only), with its
+      C(path) and its text, C(block). In check mode, it is not there yet.
     type: dict
   following:
-    description:
-      - What a later step of the plan installs with O(operation=follow_kernel). In check mode, the
-        same answer tells what this step would leave out (apt only).
+    description: What a later step of the plan installs with O(operation=follow_kernel). In check
+      mode, the same answer tells what this step would leave out (apt only).
     type: list
     elements: str
     default: []
   alike:
-    description:
-      - For O(operation=hold), patterns of NAME-EPOCH:VERSION-RELEASE (dnf only). Installed packages
-        that match are held, too. Their names are known only after the installation.
+    description: For O(operation=hold), patterns of NAME-EPOCH:VERSION-RELEASE (dnf only). Installed
+      packages that match are held, too. Their names are known only after the installation.
     type: list
     elements: str
     default: []
   also_release:
-    description:
-      - For O(operation=remove), other packages whose hold ends (dnf only). dnf removes them if it
-        has installed them as dependencies.
+    description: For O(operation=remove), other packages whose hold ends (dnf only). dnf removes
+      them if it has installed them as dependencies.
     type: list
     elements: str
     default: []
@@ -172,14 +162,12 @@ options:
     type: bool
     default: false
   url:
-    description:
-      - URL of the package of O(operation=install_file), or of the file of
-        O(operation=fetch_runfile). The latter can also be a path on the controller.
+    description: URL of the package of O(operation=install_file), or of the file of
+      O(operation=fetch_runfile). The latter can also be a path on the controller.
     type: str
   checksum:
-    description:
-      - Checksum of this package, in the format of M(ansible.builtin.get_url). For
-        O(operation=fetch_runfile), the SHA-256.
+    description: Checksum of this package, in the format of M(ansible.builtin.get_url). For
+      O(operation=fetch_runfile), the SHA-256.
     type: str
   arguments:
     description: Options for the installer of O(operation=runfile).
@@ -189,18 +177,9 @@ options:
     description: Module and stream of O(operation=stream), in the form C(MODULE:STREAM). For
       O(operation=install), a stream that an earlier step enables.
     type: str
-  _wait:
-    description:
-      - Internal. The action plugin sets it. A task cannot set it.
-    type: int
-  _note:
-    description:
-      - Internal. The action plugin sets it. A task cannot set it.
-    type: dict
-  _rehearse:
-    description:
-      - Internal. The action plugin sets it. A task cannot set it.
-    type: dict
+  _wait: {description: Internal. The action plugin sets it. A task cannot set it., type: int}
+  _note: {description: Internal. The action plugin sets it. A task cannot set it., type: dict}
+  _rehearse: {description: Internal. The action plugin sets it. A task cannot set it., type: dict}
 notes:
   - Needs root, and the variable C(metal_gpu), which M(metal.gpu.plan) registers.
   - An operation without trouble needs one remote operation for each module that it runs. A record

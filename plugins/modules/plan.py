@@ -23,9 +23,8 @@ extends_documentation_fragment:
   - metal.gpu.attributes.reads
 options:
   roles:
-    description:
-      - The roles to plan, in the order in which they run. Of several roles, those of an engine that
-        the node does not use are left out.
+    description: The roles to plan, in the order in which they run. Of several roles, those of an
+      engine that the node does not use are left out.
     type: list
     elements: str
     required: true
@@ -61,20 +60,15 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-host:
-  description: The host that was observed.
-  type: str
-  returned: success
+host: {description: The host that was observed., type: str, returned: success}
 node:
-  description:
-    - The observation (RV(metal.gpu.node_info#module:gpu_node)). V(null) if the node cannot be
-      observed.
+  description: The observation (RV(metal.gpu.node_info#module:gpu_node)). V(null) if the node cannot
+    be observed.
   type: dict
   returned: success
 place:
-  description:
-    - Which role of the play has observed, and when, so that the role that follows it need not do it
-      again. V(null) outside of the C(roles) of a play.
+  description: Which role of the play has observed, and when, so that the role that follows it need
+    not do it again. V(null) outside of the C(roles) of a play.
   type: dict
   returned: success
 declared:
@@ -86,9 +80,8 @@ expected:
   type: raw
   returned: success
 engine:
-  description:
-    - The engine that the node uses or will use, V(containerd) or V(docker). V(null) if it is
-      another one, or unknown.
+  description: The engine that the node uses or will use, V(containerd) or V(docker). V(null) if it
+    is another one, or unknown.
   type: str
   returned: success
 refusals:
@@ -97,10 +90,9 @@ refusals:
   elements: dict
   returned: success
 plans:
-  description:
-    - The plan of each role, by its name. C(steps) has the C(slug), the C(name) and the C(reason) of
-      each step. C(refusals) has the findings that stop the role. C(notices) has findings that stop
-      nothing. C(data) is for the tasks of the role.
+  description: The plan of each role, by its name. C(steps) has the C(slug), the C(name) and the
+    C(reason) of each step. C(refusals) has the findings that stop the role. C(notices) has findings
+    that stop nothing. C(data) is for the tasks of the role.
   type: dict
   returned: success
 """

@@ -83,9 +83,8 @@ misplaced:
   elements: dict
   returned: always
 unknown:
-  description: >-
-    A notice for each unknown variable whose name looks like one of this collection, and for an
-    image that no pod runs.
+  description: A notice for each unknown variable whose name looks like one of this collection, and
+    for an image that no pod runs.
   type: list
   elements: dict
   returned: always

@@ -39,42 +39,21 @@ options:
     elements: dict
     required: true
     suboptions:
-      url:
-        description: Address of the API, which ends in C(/v2/).
-        type: str
-        required: true
+      url: {description: "Address of the API, which ends in C(/v2/).", type: str, required: true}
       registry:
         description: The name in references of images, for messages.
         type: str
         required: true
-      ca:
-        description: The CA in PEM. If empty, the CAs of the node.
-        type: str
-        default: ""
-      certificate:
-        description: The certificate of the client in PEM.
-        type: str
-        default: ""
-      key:
-        description: Its key in PEM.
-        type: str
-        default: ""
-      username:
-        description: The login.
-        type: str
-        default: ""
-      password:
-        description: The password.
-        type: str
-        default: ""
+      ca: {description: "The CA in PEM. If empty, the CAs of the node.", type: str, default: ""}
+      certificate: {description: The certificate of the client in PEM., type: str, default: ""}
+      key: {description: Its key in PEM., type: str, default: ""}
+      username: {description: The login., type: str, default: ""}
+      password: {description: The password., type: str, default: ""}
       basic_only:
         description: Whether the engine sends the login in a header, and asks for no token with it.
         type: bool
         default: false
-  host:
-    description: The host in messages.
-    type: str
-    required: true
+  host: {description: The host in messages., type: str, required: true}
   timeout:
     description: Seconds to wait for each answer. A question takes three times as long at most.
     type: int
