@@ -143,16 +143,19 @@ ROWS = (
         SYMBOLS,
         r"nvidia\w*: (?:disagrees about version of symbol|Unknown symbol|version magic)",
         "The module is built for another kernel, or beside another version of its own modules.",
-        "build it again for this kernel: `dkms autoinstall`, or install the driver's packages "
-        "again, and reboot",
+        "build it again for this kernel (`dkms remove nvidia/VERSION -k $(uname -r)`, then `dkms "
+        "install nvidia/VERSION -k $(uname -r)`: `dkms status` shows the names), or install the "
+        "driver's packages again; then drain the node and reboot it",
         is_of_node=True,
     ),
     Words(
         CONFIDENTIAL,
         r"CPU does not support confidential compute",
         "The GPU is in confidential computing mode, and this is no confidential virtual machine.",
-        "turn the mode off with NVIDIA's gpu-admin-tools (`nvidia_gpu_tools.py --set-cc-mode=off "
-        "--reset-after-cc-mode-switch`), or use the GPU in a confidential virtual machine",
+        "drain the node, and turn the mode off on the physical machine with NVIDIA's "
+        "gpu-admin-tools, which resets the GPU (`nvidia_gpu_tools.py --gpu-bdf=ADDRESS "
+        "--set-cc-mode=off --reset-after-cc-mode-switch`); or use the GPU in a confidential "
+        "virtual machine",
     ),
     Words(
         "firmware",

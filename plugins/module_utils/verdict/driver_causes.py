@@ -189,10 +189,9 @@ def _of_versions(node: Node) -> Iterator[Cause]:
             steps.append("finish the installation of its packages with `dpkg --configure -a`")
         newer = driver["next_kernel"]
         if newer and not newer["module"]:
-            source = next(iter(driver["dkms"]["sources"]), "MODULE/VERSION")
             steps.append(
                 f"build the module for kernel {newer['release']}, which boots next and has none: "
-                f"`dkms install {source} -k {newer['release']}`"
+                f"`dkms install {_source(node)} -k {newer['release']}`"
             )
         steps.append(
             f"rebuild the initial ramdisk, which can load the former one: {_rebuild(node)}"
@@ -208,6 +207,10 @@ def _of_versions(node: Node) -> Iterator[Cause]:
             "bring all packages of the driver to one version; a reboot alone changes nothing, "
             "because the module on the disk has the version of the loaded one",
         )
+
+
+def _source(node: Node) -> str:
+    return next(iter(node["driver"]["dkms"]["sources"]), "MODULE/VERSION")
 
 
 def _of_build(node: Node) -> Iterator[Cause]:
@@ -247,10 +250,12 @@ def _of_secure_boot(node: Node) -> Iterator[Cause]:
     way = driver_words.of_kind(driver_words.SIGNATURE).remedy
     if key and key["state"] == "enrolled":
         words += ", although the key of DKMS is enrolled"
+        source = _source(node)
         way = (
             "compare `modinfo -F signer nvidia` with `keyctl list %:.machine` and `keyctl list "
             "%:.platform`: another key has signed the module, or the boot loader does not start "
             "through shim and the kernel gets no enrolled key; build the module again (`dkms "
-            "autoinstall --force`), boot through shim, or turn Secure Boot off"
+            f"remove {source} -k $(uname -r)`, then `dkms install {source} -k $(uname -r)`), boot "
+            "through shim, or turn Secure Boot off"
         )
     yield Cause(words, way)
