@@ -128,8 +128,8 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     elif desired["cdi"]:
         cdi.plan_cdi(plan, node)
     reloading = (packages.OURS.install, packages.FORMER, cdi.DROP_IN)
-    code = "GPUS_LOST_BY_RELOAD" if desired["restart_ok"] else "RELOAD_TAKES_GPUS"
-    if reload.notice_reload(plan, node, *reloading, code=code):
+    permission = "" if desired["restart_ok"] else "nvidia_container_runtime_restart_ok"
+    if reload.notice_reload(plan, node, *reloading, permission=permission):
         plan.data["links"] = device_links.links(node)
         plan.step(device_links.FIRST, device_links.unlinked_reason(node))
         plan.steps.insert(0, plan.steps.pop())

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE, REFUSAL
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     device_links,
     runtime,
@@ -23,21 +22,22 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
 _SYSTEMD = "systemd"
 
 
-def notice_reload(
-    plan: Plan[NoData], node: Node, *steps: Step, code: str = "GPUS_LOST_BY_RELOAD"
-) -> bool:
+def notice_reload(plan: Plan[NoData], node: Node, *steps: Step, permission: str = "") -> bool:
     """Name the containers that lose their GPUs, if one of the steps reloads systemd.
 
     An installation of packages with units does so, too. Tell whether there are such containers.
+    `permission` is the variable without which the node is refused.
     """
     reasons = [step["name"] for step in plan.steps if step["slug"] in {one.slug for one in steps}]
     users = [*dict.fromkeys(_users(node))]
     unlinked = device_links.unlinked_reason(node)
     if not (reasons and users and unlinked):
         return False
-    report = plan.refuse if CATALOGUE[code].severity == REFUSAL else plan.notice
-    found = {"steps": ", ".join(reasons), "containers": ", ".join(users)}
-    report(code, **found, evidence=unlinked)
+    found = {"steps": ", ".join(reasons), "containers": ", ".join(users), "evidence": unlinked}
+    if permission:
+        plan.refuse("RELOAD_TAKES_GPUS", **found, permission=permission)
+    else:
+        plan.notice("GPUS_LOST_BY_RELOAD", **found)
     return True
 
 

@@ -106,7 +106,9 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         steps.OURS.notice_sources(plan, node, desired, [security.FILE])
     separate = (steps.STREAM, steps.HEADERS, steps.FOLLOW, steps.FABRIC_PACKAGES)
     steps.OURS.plan_repair(plan, node, *separate)
-    notice_reload(plan, node, *_reloading(plan))
+    is_permitted = desired["state"] == "absent" or desired["reboot_ok"]
+    permission = "" if is_permitted else "nvidia_driver_reboot_ok"
+    notice_reload(plan, node, *_reloading(plan), permission=permission)
     return plan.result()
 
 

@@ -58,14 +58,17 @@ NVIDIA = by_docker("systemd", default_runtime="nvidia", **MADE)
 DROP_IN = {"ours": {"files": ["/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"]}}
 
 
-PERMITTED = {"upgrade_ok": True, "restart_ok": True}
+PERMITTED = {
+    "nvidia_container_runtime": {"upgrade_ok": True, "restart_ok": True},
+    "nvidia_driver": {"reboot_ok": True},
+}
 
 
 def notices(planner: str, *changes: Any, base: Any = DONE, **desired: Any) -> list[str]:
     node = base
     for change in changes:
         node = merge(node, change)
-    permitted = PERMITTED if planner == "nvidia_container_runtime" else {}
+    permitted = PERMITTED.get(planner, {})
     made = plan(planner, node, **permitted, **desired)
     assert made["refusals"] == []
     return [one["message"] for one in made["notices"] if one["code"] == "GPUS_LOST_BY_RELOAD"]
@@ -137,6 +140,16 @@ def test_containers_that_lose_their_gpus(changes: list[Any], expected: list[str]
 def test_pods_of_crio(change: Any, count: int) -> None:
     changes = (UNLINKED, by_containerd("runc"), OLD, change)
     assert len(notices("nvidia_container_runtime", *changes)) == count
+
+
+@pytest.mark.parametrize(("state", "count"), [("present", 1), ("absent", 0)])
+def test_no_pod_loses_its_gpus_for_a_service_of_the_driver(state: str, count: int) -> None:
+    """A teardown has asked for the pods, which end before it."""
+    node = merge(merge(merge(DONE, UNLINKED), MODE_OFF), by_containerd("nvidia"))
+    refusals = plan("nvidia_driver", node, state=state)["refusals"]
+    assert ["set `nvidia_driver_reboot_ok: true`" in one["remedy"] for one in refusals] == [
+        True
+    ] * count
 
 
 def test_links_protect_them() -> None:
