@@ -338,7 +338,7 @@ def note(request: Mapping[str, Any], query: Callable[[list[str]], str]) -> dict[
         version = row.get("version") or known.get("version", "")
         after[name] = {**known, **row, "version": version}
     if after != before:
-        _replace(path, json.dumps(after, indent=2) + "\n")
+        _replace(path, json.dumps({**after, **packages.RECORD}, indent=2) + "\n")
     for file, text in request.get("files", {}).items():
         _replace(Path(file), text)
     return {"changed": after != before}

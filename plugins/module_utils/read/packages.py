@@ -46,6 +46,8 @@ REPOSITORIES = (
 )
 # Records of the packages that each role installed, named after the role.
 RECORDS = "/var/lib/metal-gpu/packages/*.json"
+# What a record says of itself, beside the names. Those of early versions do not.
+RECORD = {"version": 1}
 VERSION_LOCKS = "/etc/dnf/plugins/versionlock.list"
 MODULE_STATES = "/etc/dnf/modules.d/*.module"
 
@@ -149,7 +151,7 @@ def recorded_names(text: str) -> set[str]:
         record = json.loads(text)
     except ValueError:
         return set()
-    return set(record) if isinstance(record, dict) else set()
+    return set(record) - set(RECORD) if isinstance(record, dict) else set()
 
 
 def parse_relations(status: str) -> list[Relations]:

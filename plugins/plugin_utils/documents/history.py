@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class HistoryUnreadable(DocumentError, ValueError):
     """The stored text is not a history."""
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"the history of the file is damaged: {problem}")
+    def __init__(self, problem: str, state: str = "is damaged") -> None:
+        super().__init__(f"the history of the file {state}: {problem}")
 
 
 class History(NamedTuple):
@@ -47,6 +47,11 @@ def remember(*histories: History) -> str:
     return json.dumps({"version": 1, "pasts": [one._asdict() for one in histories]})
 
 
+def later(version: object) -> str:
+    """Return what is wrong with a record of another version."""
+    return f"a later version of metal.gpu wrote it (version {version}); update the collection"
+
+
 def recall(stored: str | None, content: str | None) -> History | None:
     """Return the history of a file with this content; None: no text is stored.
 
@@ -56,9 +61,14 @@ def recall(stored: str | None, content: str | None) -> History | None:
     if stored is None:
         return None
     try:
-        histories = [_history(**one) for one in json.loads(stored)["pasts"]]
+        found = json.loads(stored)
+        if "version" in found and found["version"] != 1:
+            raise HistoryUnreadable(later(found["version"]), "cannot be read")
+        histories = [_history(**one) for one in found["pasts"]]
         matching = (one for one in histories if _lines(one.written) == _lines(content))
         return next(matching, histories[-1])
+    except HistoryUnreadable:
+        raise
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise HistoryUnreadable(f"{type(error).__name__}: {error}") from error
 

@@ -12,7 +12,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import packages, re
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history as document_history
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.history import Change
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_json
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import load_json
 
 _OF_REGISTRIES = f"metal.gpu.{registries.ROLE}"
 
@@ -91,16 +91,20 @@ def _edit(raw: Raw, history: str) -> Edit:
 def _record(raw: Raw, path: str) -> Record:
     text = raw.texts.get(path, "")
     document = load_json(path, text)
-    error = raw.read_error(path) or document.error or _problem(path, text, document)
-    entries = {} if error else cast(Mapping[str, Entry], document.content)
+    rows = {**document.content}
+    version = rows.pop("version", 1)
+    error = raw.read_error(path) or document.error or _problem(path, text, rows, version)
+    entries = {} if error else cast(Mapping[str, Entry], rows)
     return {"path": path, "packages": entries, "error": error}
 
 
-def _problem(path: str, text: str, document: Document) -> str | None:
+def _problem(path: str, text: str, rows: Mapping[str, object], version: object) -> str | None:
     """Return why a text is not a valid record of packages; None if it is valid."""
     if not text.strip():
         return f"{path}: the file is empty"
-    for name, entry in document.content.items():
+    if version != 1:
+        return f"{path}: {document_history.later(version)}"
+    for name, entry in rows.items():
         if not isinstance(entry, Mapping) or not isinstance(entry.get("version"), str):
             return f'{path}: "version" of {name} is not a string'
         if not isinstance(entry.get("before", 0), str | None):

@@ -75,7 +75,11 @@ def test_record_is_extended_and_completed(tmp_path: Path) -> None:
 
     def recorded(**more: Any) -> Any:
         changed = packages.note({"path": request["path"], **more}, lambda _names: FOUND)["changed"]
-        return json.loads(Path(request["path"]).read_text()) if changed else None
+        if not changed:
+            return None
+        record = json.loads(Path(request["path"]).read_text())
+        assert record.pop("version") == 1
+        return record
 
     assert recorded(packages=ROWS) == ROWS
     assert recorded(packages=ROWS, files={str(tmp_path / "apt.conf"): "x\n"}) is None

@@ -131,6 +131,12 @@ def test_a_damaged_state_is_an_error(state):
         document_history.recall(state, "x")
 
 
+def test_a_state_of_a_later_version_is_refused():
+    state = json.dumps({"version": 2, "pasts": [{**RECORDED, "more": 1}]})
+    with pytest.raises(document_history.HistoryUnreadable, match="cannot be read: a later version"):
+        document_history.recall(state, "x")
+
+
 def test_the_language_of_an_edit_is_remembered_and_used():
     """A file whose suffix does not tell it, or tells another one."""
     content, history = put(ORIGINAL, a=5)

@@ -56,6 +56,26 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        pytest.param('{"version": 1, "a": {"version": "1", "before": null}}', None, id="today"),
+        pytest.param('{"a": {"version": "1", "before": null}}', None, id="before there were any"),
+        pytest.param(
+            '{"version": 2, "roles": []}',
+            "a later version of metal.gpu wrote it (version 2); update the collection",
+            id="later",
+        ),
+    ],
+)
+def test_versions_of_records(observe, tmp_path, record, error):
+    path = "/var/lib/metal-gpu/packages/x.json"
+    plant(tmp_path, {path: record})
+    found = observe(Programs({}))["ours"]["packages"]["x"]
+    assert [*found["packages"]] == ([] if error else ["a"])
+    assert found["error"] == (error and f"{path}: {error}")
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "/etc/containerd/config.toml",

@@ -69,7 +69,7 @@ Auto-Installed: 1
 """
 
 
-RECORD = '{"nvidia-driver-cuda": {"version": "580.178.04-1", "before": null}}'
+RECORD = '{"version": 1, "nvidia-driver-cuda": {"version": "580.178.04-1", "before": null}}'
 
 
 @pytest.mark.parametrize("record", [RECORD, None], ids=["ours", "the first run: an admin's"])
