@@ -8,8 +8,9 @@ another source proves whose key it is. apt and rpm trust *every* key of a keyrin
 packets are checked, and only one certificate is accepted, whose primary key has the fingerprint.
 
 This needs no OpenPGP library: a fingerprint is a hash over a packet. Signatures are not verified
-here. The package manager verifies them, and ignores a subkey or a date that the primary key did not
-sign. No function does I/O.
+here, so a subkey only has to come with a binding that names the primary key. The package manager
+verifies both, and ignores a subkey or a date that the primary key did not sign. rpm does so since
+its mend of CVE-2021-3521. No function does I/O.
 
 Source: RFC 9580, sections 4.2 (packets), 5.2.3 (signatures and their subpackets), 5.5.4
 (fingerprints), 6.1.1 (checksum of an armour), 6.2 (armour), 10.1 (transferable public keys)
@@ -33,14 +34,15 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Types of packets.
 _SIGNATURE = 2
 _PRIMARY_KEY = 6
-_PART_OF_CERTIFICATE = (_SIGNATURE, _PRIMARY_KEY, 13, 14, 17)  # user ID, subkey, user attribute
+_SUBKEY = 14
+_PART_OF_CERTIFICATE = (_SIGNATURE, _PRIMARY_KEY, _SUBKEY, 13, 17)  # user ID, user attribute
 _SECRET_KEYS = (5, 7)
 # Marker, trust (which GnuPG keeps in its keyrings), padding: not part of a certificate.
 _NOTHING = (10, 12, 21)
 _FIRST_NOT_CRITICAL = 40
 
 # Types of signatures, and of their subpackets.
-_REVOCATION = 0x20
+_REVOCATION, _BINDING = 0x20, 0x18
 _SELF_SIGNATURES = (0x10, 0x11, 0x12, 0x13, 0x1F)
 _CREATED, _EXPIRES_AFTER, _ISSUER, _REASON, _ISSUER_FINGERPRINT = 2, 9, 16, 29, 33
 
@@ -78,6 +80,8 @@ def pinned_key(key: bytes, expected: str, source: str, now: datetime) -> str:
         raise KeyRefused(f"{source} is not a trustworthy key: {error}") from error
     if found != pinned:
         raise KeyRefused(f"{source} is the key {found}, expected {pinned}")
+    if _has_foreign_subkey(packets, found):
+        raise KeyRefused(f"{source} is not a trustworthy key: {found} did not bind its subkey")
     if problem := _problem(packets[0].body, found, signatures, now):
         raise KeyRefused(f"{source} is the key {found}, which {problem}")
     data = b"".join(packet.raw for packet in packets)
@@ -207,6 +211,26 @@ def _fingerprint(body: bytes) -> str:
     raise KeyRefused(f"OpenPGP keys of version {version} are not supported")
 
 
+def _issuers(fingerprint: str) -> tuple[bytes, bytes]:
+    """Return how signatures name the key that made them."""
+    key_id = fingerprint[-16:] if len(fingerprint) == 40 else fingerprint[:16]
+    return bytes.fromhex(fingerprint), bytes.fromhex(key_id)
+
+
+def _has_foreign_subkey(packets: list[_Packet], fingerprint: str) -> bool:
+    """Tell whether a subkey has no binding of the primary key among the signatures behind it."""
+    is_bound = False
+    for packet in reversed(packets):
+        if packet.tag == _SIGNATURE:
+            one = _signature(packet.body)
+            is_bound |= one.kind == _BINDING and one.issuer.endswith(_issuers(fingerprint))
+            continue
+        if packet.tag == _SUBKEY and not is_bound:
+            return True
+        is_bound = False
+    return False
+
+
 def _problem(
     primary: bytes, fingerprint: str, signatures: list[_Signature], now: datetime
 ) -> str | None:
@@ -215,8 +239,7 @@ def _problem(
     if revocation:
         reason = f": {revocation.reason}" if revocation.reason else ""
         return f"was revoked on {_date(revocation.created):%Y-%m-%d}{reason}"
-    key_id = fingerprint[-16:] if len(fingerprint) == 40 else fingerprint[:16]
-    issuers = (bytes.fromhex(fingerprint), bytes.fromhex(key_id))
+    issuers = _issuers(fingerprint)
     own = [
         one for one in signatures if one.kind in _SELF_SIGNATURES and one.issuer.endswith(issuers)
     ]

@@ -112,6 +112,7 @@ def new_packet(tag: int, body: bytes) -> bytes:
     return bytes([0xC0 | tag, 255]) + len(body).to_bytes(4, "big") + body
 
 
+UNBOUND = f"{FINGERPRINTS['genuine']} did not bind its subkey"
 SECOND = f"a second primary key, {FINGERPRINTS['stranger']}"
 
 
@@ -139,6 +140,17 @@ SECOND = f"a second primary key, {FINGERPRINTS['stranger']}"
             GENUINE + old_packet(5, STRANGER[2:53] + b"\0" * 40),
             "a secret key (packet type 5)",
             id="secret key",
+        ),
+        pytest.param(
+            GENUINE + old_packet(14, STRANGER[2:53]) + STRANGER[101:], UNBOUND, id="foreign subkey"
+        ),
+        pytest.param(
+            GENUINE + old_packet(14, STRANGER[2:53]) + STRANGER[53:],
+            UNBOUND,
+            id="a stranger's primary key as subkey",
+        ),
+        pytest.param(
+            GENUINE[:53] + old_packet(14, STRANGER[2:53]) + GENUINE[53:], UNBOUND, id="in front"
         ),
         pytest.param(
             GENUINE + old_packet(7, b"\x04"), "a secret key (packet type 7)", id="secret subkey"
@@ -296,6 +308,8 @@ def gpgv(keyring: bytes, signer: str, directory: Path) -> bool:
 def test_gpgv_trusts_every_key_of_a_keyring_and_only_the_pinned_one_is_written(
     tmp_path: Path,
 ) -> None:
+    foreign = GENUINE + old_packet(14, STRANGER[2:53]) + STRANGER[101:]
+    assert not gpgv(foreign, "stranger", tmp_path), "gpgv verifies bindings itself"
     both = GENUINE + STRANGER
     assert gpgv(both, "stranger", tmp_path), "else there would be nothing to refuse"
     assert SECOND in refused(both)
