@@ -17,10 +17,7 @@ _CUT_SHORT = re.compile(r"MODULE FAILURE\n|deserialization failed")
 
 
 def cut_short(result: Mapping[str, Any]) -> str:
-    """Return why a module gave no result, with its last line: of a traceback, that says why.
-
-    Empty if the module gave one.
-    """
+    """Return why a module gave no result, with its last line; empty if it gave one."""
     if not _CUT_SHORT.search(str(result.get("msg"))):
         return ""
     printed = "\n".join(str(result.get(name) or "") for name in ("module_stdout", "module_stderr"))
