@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _DEVICES = "/dev/nvidia"
-# A CUDA context has it open as long as it lives. NVML does not open it, so services and monitoring
-# do not have it: tests/recorded/device_files.yml.
+# A CUDA context has it open as long as it lives. NVML does not open it. Of services and monitoring,
+# these may have it, by their names as the kernel cuts them: tests/recorded/device_files.yml.
 _COMPUTES = "/dev/nvidia-uvm"
-_PERSISTENCED = "nvidia-persiste"  # as the kernel cuts the name; it can be told to open that file
+_SERVICES = ("nvidia-persiste", "nv-hostengine", "nvsm_core")
 # A loaded library of the driver proves its use even if the devices are in another namespace.
 _LIBRARIES = re.compile(r"/lib(nvidia-ml|cuda)\.so\.")
 # The kubelet's cgroups: pod<uid> by the cgroupfs driver, kubepods-pod<uid>.slice by systemd's.
@@ -52,7 +52,7 @@ def read_device_users(root: Path) -> list[DeviceUser]:
                         "pid": pid,
                         "command": command,
                         "pod": parse_pod(cgroup),
-                        "computes": _COMPUTES in files and command != _PERSISTENCED,
+                        "computes": _COMPUTES in files and command not in _SERVICES,
                     }
                 )
         except OSError:  # the process has ended
