@@ -5,9 +5,9 @@
 
 usage: air_gap.py NAME
 
-Afterwards, the nodes reach the archive of their distribution, the mirror that the script has
-filled, and a second registry. This machine stays as it is: programs and settings are in the
-laboratory's folder.
+Afterwards, the nodes reach the archive of their distribution, the mirror that the commands of the
+document have filled, and a second registry. This machine stays as it is: programs and settings are
+in the laboratory's folder.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -35,6 +36,7 @@ DOCUMENT = PROJECT / "docs/air-gap.md"
 MIRROR_PORT, REGISTRY_PORT = 8090, 5000
 USER, PASSWORD = "reader", 'of "this" $registry'
 FOLDER = "air-gap"
+ABSENT = 22  # how curl ends if the server answers with an error
 TLS = {"certificate": "server.crt", "key": "server.key"}
 # The folders of the laboratory's mirror that stand for the archive of a distribution.
 ARCHIVES = {"debian": ("debian",), "rocky": ("rocky", "epel")}
@@ -54,7 +56,7 @@ class AirGap:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the user of the script has: the programs, and the settings of skopeo."""
+        """What the user of the commands has: the programs, and the settings of skopeo."""
         tools = Path(self.facts["mirror_tools"])
         ours = ("ANSIBLE_", "MOLECULE_", "RUN_RECORD")
         return {
@@ -103,17 +105,10 @@ class AirGap:
             **options,
         )
 
-    def fill(self, folder: Path) -> subprocess.CompletedProcess[str]:
-        return self.run("./fill-mirror.sh", folder)
 
-
-def documented(word: str) -> str:
-    """Return the command of the document that has this word."""
-    (command,) = {
-        found
-        for found in re.findall(r"`?(ansible-playbook .*?)(?:`|\n```)", DOCUMENT.read_text())
-        if word in found.split()
-    }
+def documented(text: str) -> str:
+    """Return the command of the document that has this text."""
+    (command,) = (line for line in DOCUMENT.read_text().splitlines() if text in line)
     return command
 
 
@@ -183,8 +178,47 @@ def name_registry(gap: AirGap) -> None:
 
 def list_downloads(gap: AirGap) -> None:
     """Run the first command of the document, with the addresses of this laboratory."""
-    command = documented("metal.gpu.mirror_list").replace("https://mirror.example", gap.mirror)
+    command = documented("metal.gpu.mirror_list ").replace("https://mirror.example", gap.mirror)
     _check(gap.run(f"{command} -e metal_gpu_registry={shlex.quote(gap.registry)}", gap.lab))
+
+
+def fill(gap: AirGap) -> None:
+    """Fill the mirror by the commands of the document, with each row of the list."""
+    listed = yaml.safe_load((gap.folder / "list.yml").read_text())
+
+    def run(text: str, url: str = "", allowed: int = 0, **values: str) -> None:
+        url = url.rstrip("/")
+        place = f"{urlsplit(url).hostname}{urlsplit(url).path}"
+        values |= {"URL": url, "PLACE": place, "NAME": place.replace("/", "-")}
+        words = " ".join(f"{name}={shlex.quote(value)};" for name, value in values.items())
+        command = documented(text).replace("mirror.example", gap.registry)
+        _check(gap.run(f"{words} {command}", gap.folder), allowed)
+
+    run("mkdir -p mirror")
+    apt = [one for one in listed["repositories"] if "suite" in one]
+    for one in apt:
+        address = urlsplit(one["url"])  # of the laboratory's mirror, which has a port
+        for folder in (gap.folder / "skel", gap.folder / "mirror"):
+            (folder / str(address.hostname)).mkdir(exist_ok=True)
+            if not (folder / address.netloc).is_symlink():
+                (folder / address.netloc).symlink_to(str(address.hostname))
+        run('"deb-amd64 ', one["url"], SUITE=one["suite"], COMPONENTS=one.get("components", ""))
+    if apt:
+        run("apt-mirror apt-mirror.list")
+    for one in listed["repositories"]:
+        if one.get("suite") == "/":
+            run('/InRelease"', one["url"], ABSENT)
+        elif "suite" not in one:
+            run("dnf reposync --repofrompath", one["url"])
+            run('/repomd.xml.asc"', one["url"], ABSENT)
+    for one in listed["files"]:
+        run("--create-dirs", one["url"])
+        if "sha256" in one:
+            run('"$SHA256 ', one["url"], SHA256=one["sha256"])
+        if "fingerprint" in one:
+            run("gpg --show-keys", one["url"], FINGERPRINT=one["fingerprint"])
+    for image in listed["images"]:
+        run("skopeo copy", IMAGE=image)
 
 
 def serve(gap: AirGap) -> None:
@@ -194,22 +228,13 @@ def serve(gap: AirGap) -> None:
 
 def lose_the_internet(gap: AirGap) -> None:
     for words in (("registry", "down"), ("mirror", "only", *gap.archives)):
-        _fault(gap, *words)
+        command = [PROJECT / "tests/lab/lab", "fault", f"--name={gap.state.name}", *words]
+        subprocess.run(command, check=True)
 
 
-def restore_the_internet(gap: AirGap) -> None:
-    for server in ("mirror", "registry"):
-        _fault(gap, server, "restore")
-
-
-def _fault(gap: AirGap, *words: str) -> None:
-    command = [PROJECT / "tests/lab/lab", "fault", f"--name={gap.state.name}", *words]
-    subprocess.run(command, check=True)
-
-
-def _check(result: subprocess.CompletedProcess[str]) -> None:
+def _check(result: subprocess.CompletedProcess[str], allowed: int = 0) -> None:
     print(result.stdout)
-    if result.returncode:
+    if result.returncode not in (0, allowed):
         raise SystemExit(f"{result.args[-1]} ended with {result.returncode}")
 
 
@@ -219,7 +244,7 @@ def main(name: str) -> None:
     configure_skopeo(gap)
     name_registry(gap)
     list_downloads(gap)
-    _check(gap.fill(gap.folder))
+    fill(gap)
     serve(gap)
     lose_the_internet(gap)
 

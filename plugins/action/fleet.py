@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.fleet import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils import role_defaults, tags
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import for_node
@@ -25,7 +24,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import (
     fleet,
     former,
     mirror,
-    mirror_script,
     portability,
     report_file,
 )
@@ -161,15 +159,7 @@ class ActionModule(ActionBase):
             )
         registry = options["registry"] or urlsplit(options["mirror"]).netloc or options["mirror"]
         listing = mirror.collect(rows, options["mirror"], registry)
-        commands = mirror_script.commands(listing, registry)
-        script = "\n".join(commands)
-        return {
-            "downloads": mirror.describe(listing),
-            "commands": commands,
-            "refusals": refusals,
-            # Also of addresses that are signed.
-            "_ansible_no_log": redact(script) != script,
-        }
+        return {"downloads": mirror.describe(listing), "refusals": refusals}
 
 
 def _names(task_vars: Mapping[str, Any], query: str, run: Mapping[str, Any]) -> list[str]:

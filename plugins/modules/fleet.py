@@ -27,7 +27,7 @@ options:
       - V(questions) is what to ask the cluster about each node.
       - V(images) is on which hosts an image can run, and V(containers) the judgement of each host
         without Kubernetes, from what two scripts have printed there.
-      - V(downloads) is what the plans of all hosts fetch, and how a mirror gets it.
+      - V(downloads) is what the plans of all hosts fetch.
       - V(doubts) are the hosts to observe again, because they have changed since.
       - V(verdicts) is the judgement of each host, and V(left_out) of those that the run left out.
       - V(ended) is how many hosts a teardown has restored.
@@ -173,11 +173,6 @@ downloads:
     of the C(system)'s own sources, the C(files), the C(images), and the C(variables) of the hosts
     for the mirror.
   type: dict
-  returned: with O(query=downloads)
-commands:
-  description: The lines of a shell script that fills the mirror.
-  type: list
-  elements: str
   returned: with O(query=downloads)
 refusals:
   description: Why nobody knows what a host will fetch, by host. The list is without these hosts.

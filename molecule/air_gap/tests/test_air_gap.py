@@ -6,13 +6,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import air_gap
 import pytest
 import yaml
 from air_gap import MIRROR_PORT, USER, AirGap
@@ -89,47 +85,6 @@ def test_variables_are_the_only_ones_that_name_the_mirror(gap):
     assert {*variables} == NODES
     for found in variables.values():
         assert found["device_plugin_image"] == f"{gap.registry}/{PLUGIN}"
-
-
-@pytest.fixture
-def internet(gap: AirGap) -> Iterator[None]:
-    air_gap.restore_the_internet(gap)
-    yield
-    air_gap.lose_the_internet(gap)
-
-
-def test_script_can_run_again(gap, internet):
-    """An admin brings the mirror up to date with the same script."""
-    result = gap.fill(gap.folder)
-    assert result.returncode == 0, result.stdout
-
-
-@contextmanager
-def damaged(gap: AirGap, name: str) -> Iterator[Path]:
-    """Change a byte of a package. apt-mirror does not fetch a file of the same size again."""
-    (deb, *_others) = sorted(gap.folder.glob(f"mirror/**/{name}_*.deb"))
-    content = deb.read_bytes()
-    deb.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    try:
-        yield deb
-    finally:
-        deb.write_bytes(content)
-
-
-def test_script_fails_if_a_package_of_the_list_is_damaged(gap, internet):
-    with damaged(gap, "nvidia-driver-cuda") as deb:
-        result = gap.fill(gap.folder)
-    assert result.returncode != 0
-    assert f"{deb.name}: FAILED" in result.stdout
-    assert "nvidia-driver-cuda is damaged or missing: remove its file" in result.stdout
-
-
-def test_script_names_other_packages_that_are_damaged(gap, internet):
-    """NVIDIA's lists name packages that its server does not have."""
-    with damaged(gap, "libcuda1") as deb:
-        result = gap.fill(gap.folder)
-    assert result.returncode == 0, result.stdout
-    assert f"{deb.name}: FAILED" in result.stdout
 
 
 def test_mirror_of_the_toolkit_has_the_only_signature_that_nvidia_publishes(laboratory, gap):

@@ -10,12 +10,10 @@ lose_the_internet.yml has followed docs/air-gap.md. gpu-1 is a node of the clust
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import air_gap
 import pytest
 import yaml
 from air_gap import USER, AirGap
@@ -101,28 +99,6 @@ def test_list_has_no_image_of_kubernetes_for_the_docker_host(gap):
     (of_docker,) = images["gpu-2"]
     assert IMAGES["gpu-2"][0] in of_docker
     assert any(IMAGES["gpu-1"][0] in name for name in images["gpu-1"])
-
-
-@pytest.fixture
-def internet(gap: AirGap) -> Iterator[None]:
-    air_gap.restore_the_internet(gap)
-    yield
-    air_gap.lose_the_internet(gap)
-
-
-def package(gap: AirGap, name: str) -> Path:
-    (rpm, *_others) = sorted(gap.folder.glob(f"mirror/**/{name}-[0-9]*.rpm"))
-    return rpm
-
-
-def test_script_that_runs_again_mends_a_damaged_package(gap, internet):
-    """dnf compares the files with the index, also those of the same size."""
-    rpm = package(gap, "nvidia-driver-cuda")
-    content = rpm.read_bytes()
-    rpm.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    result = gap.fill(gap.folder)
-    assert result.returncode == 0, result.stdout
-    assert rpm.read_bytes() == content
 
 
 def test_mirror_has_the_signature_of_the_index_that_the_nodes_check(laboratory, gap):

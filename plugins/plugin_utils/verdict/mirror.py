@@ -7,7 +7,7 @@ The plans of the roles say it: their steps are what a run would carry out. A hos
 everything fetches nothing. Images are those that the variables name.
 
 A mirror has each address below its host and its path, as apt-mirror does it. So what a variable has
-to be follows from the address. mirror_script.py has the commands that fill the mirror.
+to be follows from the address.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import METADATA, REDHAT
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
 
 Key = TypeVar("Key")
 
@@ -66,8 +66,6 @@ class Repository(NamedTuple):
     url: str
     suite: str  # "/" for a flat one; empty for dnf
     components: str
-    family: str
-    signs: str = METADATA
 
 
 class File(NamedTuple):
@@ -99,7 +97,7 @@ def collect(hosts: Iterable[Host], mirror: str, registry: str) -> Listing:
     for host in hosts:
         own = variables.setdefault(host.name, {})
         for role, plan in host.plans.items():
-            source = _source(plan, host.family)
+            source = _source(plan)
             if source is not None:
                 own[f"{role}_repository_url"] = _at(mirror, source.url)
             place = archive if source is None else repositories.setdefault(source, {})
@@ -221,14 +219,13 @@ def _slugs(plan: Mapping[str, Any]) -> set[str]:
     return {step["slug"] for step in plan["steps"]}
 
 
-def _source(plan: Mapping[str, Any], family: str) -> Repository | None:
+def _source(plan: Mapping[str, Any]) -> Repository | None:
     """Return the repository from which the plan installs; None: the system's own sources."""
     found = plan["data"].get("repository") or {}
     # What is signed as the admin's own source of the same archive is that archive.
     if not found.get("url") or found.get("signed_by") or not _slugs(plan) & _OF_REPOSITORY:
         return None
-    url, suite, components = found["url"], found["suite"], found["components"]
-    return Repository(url, suite, components, family, found["signs"])
+    return Repository(found["url"], found["suite"], found["components"])
 
 
 def _packages(plan: Mapping[str, Any]) -> Iterator[str]:

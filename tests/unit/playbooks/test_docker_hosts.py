@@ -205,7 +205,7 @@ def test_mirror_whose_address_would_show_a_login_is_refused(tmp_path: Path, addr
 
 
 def test_list_for_a_mirror(tmp_path: Path) -> None:
-    """The password of a repository is only in the script, which only its user can read."""
+    """The password of a repository is in no file."""
     node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
     folder = tmp_path / "air-gap"
     given = {
@@ -226,13 +226,11 @@ def test_list_for_a_mirror(tmp_path: Path) -> None:
     assert "docker.example/linux/debian" in found.output
     assert "canary" not in found.output
     files = {path.name: path for path in folder.iterdir()}
-    assert set(files) == {"list.yml", "fill-mirror.sh", "variables.yml"}
-    assert files["fill-mirror.sh"].stat().st_mode & 0o777 == 0o700
+    assert set(files) == {"list.yml", "variables.yml"}
     texts = {name: path.read_text() for name, path in files.items()}
-    assert [name for name, text in texts.items() if "canary" in text] == ["fill-mirror.sh"]
+    assert not any("canary" in text for text in texts.values())
     listed = yaml.safe_load(texts["list.yml"])
     assert list(listed) == ["repositories", "system", "files", "images", "variables"]
-    assert all(f"docker://{image}" in texts["fill-mirror.sh"] for image in listed["images"])
     # The file adds no host to a group, and variables of hosts win over those of any group.
     assert yaml.safe_load(texts["variables.yml"]) == {"all": {"hosts": listed["variables"]}}
     urls = listed["variables"]["gpu-1"]
@@ -268,7 +266,6 @@ def test_registry_of_a_mirror_can_be_another_host(
         assert "metal_gpu_registry must be a host" in found.words
         assert not folder.exists()
         return
-    assert f" docker://{registry}/nvcr.io/" in (folder / "fill-mirror.sh").read_text()
     variables = yaml.safe_load((folder / "variables.yml").read_text())["all"]["hosts"]
     urls = variables["gpu-1"]
     assert urls["device_plugin_image"].startswith(f"{registry}/nvcr.io/")

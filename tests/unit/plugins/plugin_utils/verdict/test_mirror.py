@@ -151,7 +151,6 @@ def test_credentials_are_in_no_list() -> None:
     repository = {
         **{"url": "https://reader:canary@x.example/deb", "suite": "/", "components": ""},
         **{"key": "https://reader:canary@x.example/key", "fingerprint": "0" * 40},
-        "signs": "metadata",
     }
     plan = {"steps": [step], "data": {"repository": repository}}
     found = mirror.collect([host("gpu-1", DEBIAN, containerd=plan)], MIRROR, REGISTRY)
