@@ -317,10 +317,6 @@ DRIVER_UNFINISHED (notice): driver {found} works, but may be missing after the n
 Remedy: {way|fix the error in the build log}, then run `dpkg --configure -a`; or remove the packages
   with `apt-get purge {names|PACKAGE}`
 
-DRIVER_NOT_YET (notice): no driver works yet ({error}), so the role neither links the devices nor
-  writes the CDI specification
-Remedy: nothing to do; the next run with a working driver does both
-
 DRIVER_PACKAGES_UNKNOWN (refusal): the packages of a driver on {found} are not known: {reasons}
 Remedy: {alternatives|set nvidia_driver_version or nvidia_driver_source to what docs/driver.md
   records for this system; or install a driver yourself with `nvidia_driver_source: present`, or
@@ -714,10 +710,6 @@ KUBESPRAY_OVERWRITES (notice): Kubespray writes {path} anew at each of its runs,
 Remedy: add the runtime to `containerd_additional_runtimes` in Kubespray's inventory; see
   docs/coexistence.md
 
-DISTRIBUTION_RESTART_DUE (notice): {name} ({unit}) lists the runtime nvidia until its next start
-Remedy: nothing to do; to remove it now, run `systemctl restart {unit}`, or set
-  `nvidia_container_runtime_restart_ok: true`
-
 ENGINE_BESIDE (notice): {others} beside {engine}, which the kubelet uses; tools and people can take
   one for the other
 Remedy: nothing to do for pods; stop what nobody needs with `systemctl disable --now {unit}`;
@@ -784,10 +776,6 @@ Remedy: if no Docker Swarm gives out the GPUs of this node, remove swarm-resourc
 TOOLKIT_OF_ADMIN (notice): container toolkit {found} stays: no record says that this collection
   installed it
 Remedy: nothing to do; to remove it, purge its packages yourself
-
-TOOLKIT_CONFIG_KEPT (notice): {path} stays: it was there before this collection installed the
-  container toolkit, or it was changed since
-Remedy: nothing to do; if you do not need the file, delete it
 
 TOOLKIT_KEPT (notice): container toolkit {found} is kept (nvidia_container_runtime_version asks for
   {expected})
@@ -1113,10 +1101,6 @@ RUNTIME_CLASS_OTHER (refusal): the RuntimeClass {name} has the handler {found}; 
   needs the handler {expected}
 Remedy: set device_plugin_runtime_class to another name, such as nvidia-gpu; the role does not
   change the existing RuntimeClass
-
-RUNTIME_CLASS_ADOPTED (notice): the RuntimeClass {name} exists; the role uses it and does not change
-  it
-Remedy: nothing to do
 
 GUARD_NAME_TAKEN (refusal): the cluster has a {kind} {name} that this collection did not create; the
   guard of the device plugin needs the name

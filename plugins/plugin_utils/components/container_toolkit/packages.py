@@ -176,8 +176,6 @@ def plan_no_packages(plan: Plan[Data], node: Node) -> None:
     if installed(node, [name for name in PACKAGES if name not in packages]):
         plan.notice("TOOLKIT_OF_ADMIN", found=node["toolkit"]["version"])
     elif runtime.ROLE in node["ours"]["packages"]:
-        if keeps_config:
-            plan.notice("TOOLKIT_CONFIG_KEPT", path=config)
         files = [path for path in (None if keeps_config else config, *cdi.generated(node)) if path]
         plan.data["files"] = files
         plan.step(

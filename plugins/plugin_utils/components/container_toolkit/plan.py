@@ -122,10 +122,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         )
     if engine == engines.CONTAINERD:
         others.notice_kubespray(plan, node, is_registered_now=plan.has_step(runtime.REGISTER))
-    if not has_driver:
-        failure = node["nvml"]["failure"]
-        plan.notice("DRIVER_NOT_YET", error=failure and failure["message"])
-    elif desired["cdi"]:
+    if has_driver and desired["cdi"]:
         cdi.plan_cdi(plan, node)
     reloading = (packages.OURS.install, packages.FORMER, cdi.DROP_IN)
     permission = "" if desired["restart_ok"] else "nvidia_container_runtime_restart_ok"

@@ -207,7 +207,7 @@ def unregister_runtime(plan: Plan[Data], node: Node, home: Home, edits: list[str
 
 
 def plan_forget(plan: Plan[Data], node: Node, *, restart_ok: bool) -> None:
-    """Plan the restart with which the distribution forgets the runtime, or say that it is due."""
+    """Plan the restart with which the distribution forgets the runtime."""
     engine = node["engines"]["containerd"]
     home = engine["home"]
     if home is None or not engine["running"] or plan.has_step(AWAIT):
@@ -218,5 +218,3 @@ def plan_forget(plan: Plan[Data], node: Node, *, restart_ok: bool) -> None:
         return
     if restart_ok:
         plan.step(RESTART, f"{home['name']} forgets the NVIDIA runtime only when it starts")
-    else:
-        plan.notice("DISTRIBUTION_RESTART_DUE", **_names(home))

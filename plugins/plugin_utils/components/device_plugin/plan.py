@@ -171,9 +171,7 @@ def _creates(plan: Plan[Data], name: str, found: Iterable[Object]) -> bool:
     existing = next((one for one in found if one["metadata"]["name"] == name), None)
     if existing is None or _is_ours(existing):
         return bool(name)
-    if existing.get("handler") == HANDLER:
-        plan.notice("RUNTIME_CLASS_ADOPTED", name=name)
-    else:
+    if existing.get("handler") != HANDLER:
         plan.refuse(
             "RUNTIME_CLASS_OTHER", name=name, found=existing.get("handler"), expected=HANDLER
         )

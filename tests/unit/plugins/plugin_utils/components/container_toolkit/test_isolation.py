@@ -351,7 +351,6 @@ def test_the_teardown_removes_only_the_file_of_the_package(
     assert made["refusals"] == []
     assert (FILE in made["data"].get("files", [])) is goes
     assert made["data"]["purge"] is goes
-    assert ("TOOLKIT_CONFIG_KEPT" in [one["code"] for one in made["notices"]]) is not goes
 
 
 def test_the_settings_are_those_of_the_toolkit() -> None:

@@ -539,7 +539,6 @@ def test_without_a_driver_nothing_is_asked_of_it() -> None:
     node = merge({**DONE, **NO_DRIVER}, {"toolkit": {"char_dev_rules": []}})
     planned = plan(PLANNER, node)
     assert names(planned) == ["Create links in /dev/char at boot"]
-    assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_NOT_YET"]
     expected = plan(PLANNER, node, driver_is_planned=True)  # as in check mode
     links = "Create links in /dev/char now"
     assert names(expected) == [*names(planned), links, "Generate the CDI specification"]
@@ -752,9 +751,6 @@ def test_teardown_removes_only_the_configuration_that_the_package_created(
     planned = plan(PLANNER, node, state="absent")
     assert (CONFIG in planned["data"]["files"]) is is_removed
     assert planned["data"]["purge"] is is_removed  # dpkg would remove a file of an older package
-    kept = [one["message"] for one in planned["notices"] if one["code"] == "TOOLKIT_CONFIG_KEPT"]
-    assert len(kept) == (not is_removed)
-    assert all(CONFIG in message for message in kept)
     # A run that was cut off after the packages.
     gone = dict.fromkeys(PACKAGES)
     cut = without_nulls(merge(node, {"packages": gone}))

@@ -322,15 +322,14 @@ def test_driver_reboots_a_node_of_k3s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "edits", "restart_ok", "steps", "notices"),
+    ("engine", "edits", "restart_ok", "steps"),
     [
-        pytest.param({"runtimes": FOUND}, [], True, [RESTART], [], id="found, restart permitted"),
+        pytest.param({"runtimes": FOUND}, [], True, [RESTART], id="found, restart permitted"),
         pytest.param(
             {"runtimes": FOUND},
             [],
             False,
             [],
-            ["DISTRIBUTION_RESTART_DUE"],
             id="found, not permitted",
         ),
         pytest.param(
@@ -338,7 +337,6 @@ def test_driver_reboots_a_node_of_k3s() -> None:
             [EDIT],
             True,
             [UNREGISTER, RESTART],
-            [],
             id="a drop-in",
         ),
         pytest.param(
@@ -346,7 +344,6 @@ def test_driver_reboots_a_node_of_k3s() -> None:
             [{**EDIT, "path": "/etc/k0s/containerd.d/99-metal-gpu.toml"}],
             False,
             [UNREGISTER, AWAIT],
-            [],
             id="k0s",
         ),
         pytest.param(
@@ -354,25 +351,20 @@ def test_driver_reboots_a_node_of_k3s() -> None:
             [EDIT],
             False,
             [UNREGISTER],
-            [],
             id="stopped",
         ),
-        pytest.param({}, [], False, [], [], id="gone"),
-        pytest.param(OF_K0S, [ISOLATION], False, [], [], id="k0s, only the toolkit's settings"),
-        pytest.param({}, [ISOLATION], True, [], [], id="k3s, only the toolkit's settings"),
+        pytest.param({}, [], False, [], id="gone"),
+        pytest.param(OF_K0S, [ISOLATION], False, [], id="k0s, only the toolkit's settings"),
+        pytest.param({}, [ISOLATION], True, [], id="k3s, only the toolkit's settings"),
     ],
 )
-def test_teardown(
-    engine: Any, edits: list[Any], restart_ok: bool, steps: list[str], notices: list[str]
-) -> None:
+def test_teardown(engine: Any, edits: list[Any], restart_ok: bool, steps: list[str]) -> None:
     node = done(**engine)
     node["ours"]["edits"] = edits
     planned = plan(ROLE, node, state="absent", restart_ok=restart_ok)
     assert codes(planned) == []
     found = [name for name in names(planned) if "containerd" in name or name == RESTART]
     assert found == steps
-    said = [one["code"] for one in planned["notices"]]
-    assert [code for code in said if code.startswith("DISTRIBUTION")] == notices
 
 
 def test_restart_comes_after_the_toolkit_is_gone() -> None:

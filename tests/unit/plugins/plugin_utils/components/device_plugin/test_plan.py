@@ -251,14 +251,14 @@ OUR_CLASS = runtime_class("nvidia", **MARKS)
         pytest.param([], {}, True, [], id="none"),
         pytest.param([runtime_class("nvidia", "kata")], {}, True, [], id="another name"),
         pytest.param([OUR_CLASS], {}, True, [], id="ours"),
-        pytest.param([runtime_class("nvidia")], {}, False, ["RUNTIME_CLASS_ADOPTED"], id="theirs"),
+        pytest.param([runtime_class("nvidia")], {}, False, [], id="theirs"),
         pytest.param(
             [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}], {}, False,
-            ["RUNTIME_CLASS_ADOPTED"], id="theirs, without labels",
+            [], id="theirs, without labels",
         ),
         pytest.param(
             [runtime_class("nvidia", **{"app.kubernetes.io/managed-by": "metal.gpu"})], {}, False,
-            ["RUNTIME_CLASS_ADOPTED"], id="of another part of this collection",
+            [], id="of another part of this collection",
         ),
         pytest.param(
             [runtime_class("nvidia-container-runtime")], {}, False, ["RUNTIME_CLASS_OTHER"],
