@@ -760,8 +760,8 @@ Remedy: before the run, run `nvidia-ctk system create-dev-char-symlinks --create
 
 RELOAD_TAKES_GPUS (refusal): these steps let systemd reload its units: {steps}; containers that got
   their GPUs by the hook of the NVIDIA runtime may lose them: {containers}; {evidence}
-Remedy: run again when these containers have ended; or set `{permission}: true`: the role then goes
-  on, and they may need a restart
+Remedy: run again when these containers have ended; or set `{permission|nvidia_driver_reboot_ok}:
+  true`: the role then goes on, and they may need a restart
 
 DOCKER_RESTART_DUE (notice): Docker {found} may not support {unknown} until its next start
 Remedy: nothing to do for pods; for other containers, run `systemctl restart docker` when they may
