@@ -44,7 +44,8 @@ def distrust_inventory(path: Path) -> str:
 def _beside(folder: Path) -> Iterator[Path]:
     for name in _VARIABLES:
         for place, folders, files in os.walk(folder / name):
-            yield from (Path(place) / one for one in [*folders, *files])
+            found = (Path(place) / one for one in [*folders, *files])
+            yield from filter(Path.exists, found)  # an editor's lock is a link to nothing
 
 
 def _owners() -> tuple[int, ...]:

@@ -407,6 +407,8 @@ def test_files_that_another_user_can_change_are_not_used_unasked(
 def test_files_of_another_user_are_not_used_unasked(tmp_path, monkeypatch):
     (tmp_path / "inventory.yml").touch()
     tmp_path.chmod(0o775)  # the group of the user alone, as with a umask of 002
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/.#all.yml").symlink_to("me@here.1:2")  # an editor's lock
     monkeypatch.setattr(trust, "_is_private", lambda _gid, _uid: True)
     assert trust.distrust_inventory(tmp_path / "inventory.yml") == ""
     monkeypatch.setattr(trust, "_owners", lambda: (4711,))
