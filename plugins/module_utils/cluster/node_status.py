@@ -122,9 +122,9 @@ def another(node: Mapping[str, Any], machine: Mapping[str, str | None] | None) -
     """
     info = section(node, "status", "nodeInfo")
     boot, identity = info.get("bootID"), info.get("machineID")
-    if not machine or not boot or boot == machine["boot_id"]:
+    if not machine or not boot or boot == machine.get("boot_id"):
         return ""
-    if identity and identity == machine["machine_id"]:
+    if identity and identity == machine.get("machine_id"):
         return ""
     return f"boot id {boot}, machine id {identity or 'none'}"
 

@@ -44,9 +44,10 @@ _FITTING = (
 )
 _APART = "move GPUs that need different drivers to different nodes: these ones cannot share a node"
 _UNKNOWN_MODEL = (
-    "the driver supports this model: so the GPU is a part of one (vGPU), which needs the guest "
-    "driver of the hypervisor's vGPU release, or it is in confidential computing mode; ask who "
-    "runs the machine; if equal GPUs beside it work, have it checked"
+    "install a newer driver, because the model can be newer than this one; if that does not help, "
+    "the GPU is a part of one (vGPU), which needs the guest driver of the hypervisor's vGPU "
+    "release, or it is in confidential computing mode: ask who runs the machine; if equal GPUs "
+    "beside it work, have it checked"
 )
 # Each call of nvidia-smi would hang, too, and would stay.
 HANGING = (

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import driver_words, gpu_models, pci
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import HOST_VGPU, VGPU
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,10 +55,11 @@ def judge_kind(host: str, node: Node) -> Iterator[dict[str, str]]:
         yield finding("MACHINE_UNSUPPORTED", host, kind=kind)
 
 
-def judge_words(host: str, node: Node) -> Iterator[dict[str, str]]:
+def judge_words(host: str, node: Node, planned: str | None) -> Iterator[dict[str, str]]:
     """Yield that a driver has said what only a vGPU or confidential computing makes it say.
 
-    For a node whose driver does not work, or is not there.
+    For a node whose driver does not work, or is not there. An older driver than the planned one may
+    not know a model that is newer than itself, although it knows the generation.
     """
     devices = {gpu["address"]: gpu["device"] for gpu in node["pci"]}
     for address, said in node["kernel_log"]["words"].items():
@@ -69,6 +71,8 @@ def judge_words(host: str, node: Node) -> Iterator[dict[str, str]]:
                 one["kind"] == driver_words.RELEASE
                 and device
                 and version
+                and planned
+                and release(version[0]) >= release(planned)
                 and gpu_models.supports(gpu_models.generation(device), version[0])
             ):
                 kind = (

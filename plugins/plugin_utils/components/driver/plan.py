@@ -41,6 +41,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit im
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusals import (
     BROKEN,
+    choice_for,
     choose,
     refuse_installation,
     refuse_node,
@@ -122,7 +123,9 @@ def _reloading(plan: Plan[Data]) -> list[Step]:
 
 
 def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
-    plan.refusals += machine.judge_words(plan.host, node)
+    found = choice_for(node, desired)
+    planned = found.version if isinstance(found, Choice) else None
+    plan.refusals += machine.judge_words(plan.host, node, planned)
     if plan.refusals:
         return
     if origin.is_switched(node, desired):
