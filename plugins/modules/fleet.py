@@ -167,7 +167,6 @@ report:
   description: O(report), or empty.
   type: str
   returned: with O(query=verdicts), O(query=left_out) and O(query=containers)
-  sample: ""
 downloads:
   description: The C(repositories) with the packages and the hosts that install them, the packages
     of the C(system)'s own sources, the C(files), the C(images), and the C(variables) of the hosts

@@ -276,7 +276,6 @@ error:
   description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
   type: str
-  sample: ""
 """
 
 from typing import TYPE_CHECKING, Any

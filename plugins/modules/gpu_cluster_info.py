@@ -94,7 +94,6 @@ missing:
   returned: success
   type: list
   elements: dict
-  sample: []
 user:
   description: User name of the credentials, as in M(metal.gpu.gpu_permissions_info).
   returned: success
@@ -104,25 +103,21 @@ nodes:
   description: Each node, keyed by name, as in M(metal.gpu.gpu_capacity).
   returned: success
   type: dict
-  sample: {}
 daemonsets:
   description: All DaemonSets of the cluster. V(null) if they were not listed.
   returned: success
   type: list
   elements: dict
-  sample: []
 runtime_classes:
   description: All RuntimeClasses of the cluster. V(null) if they were not listed.
   returned: success
   type: list
   elements: dict
-  sample: []
 priority_classes:
   description: All PriorityClasses of the cluster. V(null) if they were not listed.
   returned: success
   type: list
   elements: dict
-  sample: []
 policies:
   description:
     - The admission policies of the cluster, keyed by kind, each with the list of its objects.
@@ -138,43 +133,32 @@ cluster_policies:
   returned: success
   type: list
   elements: dict
-  sample: []
 forbidden:
   description: The errors of the API server about lists that it forbids.
   returned: success
   type: list
   elements: str
-  sample: []
 policies_forbidden:
   description:
     - The same about the admission policies and RV(cluster_policies), which not every run needs.
   returned: success
   type: list
   elements: str
-  sample: []
 config_maps:
   description: The ConfigMap of O(config_map), if there is one of this collection.
   returned: success
   type: list
   elements: dict
-  sample: []
-pods:
-  description: The pods of the DaemonSet.
-  returned: success
-  type: list
-  elements: dict
-  sample: []
+pods: {description: The pods of the DaemonSet., returned: success, type: list, elements: dict}
 revisions:
   description: The revisions of the DaemonSet.
   returned: success
   type: list
   elements: dict
-  sample: []
 error:
   description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
   type: str
-  sample: ""
 """
 
 from typing import Any

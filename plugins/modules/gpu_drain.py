@@ -152,7 +152,6 @@ error:
   description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
   type: str
-  sample: ""
 """
 
 import uuid

@@ -201,7 +201,6 @@ findings:
   returned: when the API server answered, also on failure; empty with RV(error)
   type: list
   elements: dict
-  sample: []
 summary:
   description: One line about each node.
   returned: when the API server answered, also on failure; empty with RV(error)
@@ -213,18 +212,15 @@ swept:
   returned: success
   type: list
   elements: str
-  sample: []
 left_behind:
   description: Pods of this run and of earlier runs that could not be deleted.
   returned: success
   type: list
   elements: str
-  sample: []
 error:
   description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
   type: str
-  sample: ""
 """
 
 import time

@@ -66,12 +66,10 @@ missing:
   returned: success
   type: list
   elements: dict
-  sample: []
 error:
   description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
   type: str
-  sample: ""
 user:
   description: User name of the credentials. Empty if nothing is missing, or if the API server does
     not report the name.

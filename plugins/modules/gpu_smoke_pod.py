@@ -353,18 +353,15 @@ swept:
   returned: success
   type: list
   elements: str
-  sample: []
 left_behind:
   description: Pods of this run and of earlier runs that could not be deleted.
   returned: success
   type: list
   elements: str
-  sample: []
 error:
   description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
   type: str
-  sample: ""
 """
 
 from typing import TYPE_CHECKING, Any

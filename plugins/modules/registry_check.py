@@ -77,7 +77,6 @@ findings:
   returned: always
   type: list
   elements: dict
-  sample: []
 """
 
 from concurrent.futures import ThreadPoolExecutor
