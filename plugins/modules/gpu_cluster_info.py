@@ -13,9 +13,7 @@ version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Returns missing permissions, the nodes, the DaemonSets and RuntimeClasses, and the pods of a
-    DaemonSet, as far as asked for. One process asks for all of it, because the start of a process
-    that talks to the API server costs more than its requests.
+  - One process asks for all of it, because the start of a process costs more than its requests.
   - If a permission is missing, only RV(missing) and RV(user) are read.
   - Internal to P(metal.gpu.preflight#role) and P(metal.gpu.device_plugin#role).
 extends_documentation_fragment:
@@ -51,10 +49,8 @@ options:
     type: bool
     default: false
   config_map:
-    description:
-      - The ConfigMap of the device plugin that the run has no use for.
-      - Together with O(permissions), the permissions to get and to delete it count as well if there
-        is one of this collection.
+    description: The ConfigMap of the device plugin that the run has no use for. If there is one of
+      this collection, O(permissions) has those to get and to delete it as well.
     type: dict
     suboptions:
       namespace: {description: Its namespace., type: str, required: true}
@@ -89,47 +85,23 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-missing:
-  description: The missing permissions, as in M(metal.gpu.gpu_permissions_info).
-  returned: success
-  type: list
-  elements: dict
-user:
-  description: User name of the credentials, as in M(metal.gpu.gpu_permissions_info).
-  returned: success
-  type: str
-  sample: jane
-nodes:
-  description: Each node, keyed by name, as in M(metal.gpu.gpu_capacity).
-  returned: success
-  type: dict
+missing: {description: The missing permissions., returned: success, type: list, elements: dict}
+user: {description: User name of the credentials., returned: success, type: str}
+nodes: {description: As in M(metal.gpu.gpu_capacity)., returned: success, type: dict}
 daemonsets:
   description: All DaemonSets of the cluster. V(null) if they were not listed.
   returned: success
   type: list
   elements: dict
-runtime_classes:
-  description: All RuntimeClasses of the cluster. V(null) if they were not listed.
-  returned: success
-  type: list
-  elements: dict
-priority_classes:
-  description: All PriorityClasses of the cluster. V(null) if they were not listed.
-  returned: success
-  type: list
-  elements: dict
+runtime_classes: {description: Likewise., returned: success, type: list, elements: dict}
+priority_classes: {description: Likewise., returned: success, type: list, elements: dict}
 policies:
-  description:
-    - The admission policies of the cluster, keyed by kind, each with the list of its objects.
-    - A kind is V(null) if the cluster does not have it in version V(v1).
-    - V(null) if they were not listed.
+  description: The admission policies, a list for each kind. V(null) if they were not listed; a kind
+    is V(null) if the cluster does not have it in version V(v1).
   returned: success
   type: dict
-  sample: {MutatingAdmissionPolicy: [], ValidatingAdmissionPolicy: []}
 cluster_policies:
-  description:
-    - The objects of the kind C(ClusterPolicy) of a GPU Operator.
-    - Listed only if one owns a DaemonSet.
+  description: The C(ClusterPolicy) objects of a GPU Operator, if one owns a DaemonSet.
   returned: success
   type: list
   elements: dict
@@ -139,8 +111,7 @@ forbidden:
   type: list
   elements: str
 policies_forbidden:
-  description:
-    - The same about the admission policies and RV(cluster_policies), which not every run needs.
+  description: The same about RV(policies) and RV(cluster_policies), which not every run needs.
   returned: success
   type: list
   elements: str
@@ -150,11 +121,7 @@ config_maps:
   type: list
   elements: dict
 pods: {description: The pods of the DaemonSet., returned: success, type: list, elements: dict}
-revisions:
-  description: The revisions of the DaemonSet.
-  returned: success
-  type: list
-  elements: dict
+revisions: {description: Its revisions., returned: success, type: list, elements: dict}
 error:
   description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)

@@ -15,9 +15,8 @@ author:
 description:
   - Cordons nodes and evicts pods there, on all nodes at once. By default these are the pods with
     GPUs, and pods without GPUs stay. Before a reboot, it is the other way round.
-  - A pod with a claim of dynamic resource allocation (C(spec.resourceClaims)) counts as a pod with
-    GPUs on nodes where NVIDIA's driver for such claims runs. The pod does not say what its claims
-    are for.
+  - A pod with C(spec.resourceClaims) counts as a pod with GPUs on nodes where NVIDIA's driver for
+    such claims (dynamic resource allocation) runs.
   - Uses the eviction API. If a PodDisruptionBudget forbids an eviction, the module retries until
     the time is up. Pods that still run when the time is up fail the module.
   - Does not evict pods that would come back or be lost. If there is such a pod, the module names
@@ -45,15 +44,12 @@ options:
     required: true
   state:
     description:
-      - V(drained) cordons the nodes and evicts the pods. If that fails, the module uncordons the
-        nodes that it cordoned. If uncordoning fails too, the message has both errors, the nodes
-        that stay cordoned, and the command to uncordon them.
-      - V(released) uncordons the nodes that V(drained) cordoned, in this run or in an earlier one,
-        and no others. It first waits for O(gpus). An API server that starts at the moment, as that
-        of a node which has just booted, has O(wait_timeout) to answer.
-      - V(drained) marks the nodes that it cordons with the annotation C(metal.gpu/cordoned). A node
-        that an admin cordons, before or after, stays cordoned. C(kubectl cordon) changes nothing on
-        a node that is cordoned, so such a cordon is not known.
+      - V(drained) cordons the nodes, marks them with the annotation C(metal.gpu/cordoned), and
+        evicts the pods. If that fails, the module uncordons the nodes that it cordoned, or names
+        those that stay cordoned, with the command to uncordon them.
+      - V(released) first waits for O(gpus), then uncordons the nodes that V(drained) cordoned, in
+        this run or in an earlier one. Nodes that an admin cordoned stay cordoned. A C(kubectl
+        cordon) of a node that V(drained) has cordoned changes nothing on it, so it is not known.
     type: str
     choices: [drained, released]
     default: drained
@@ -75,11 +71,9 @@ options:
     default: []
   gpus:
     description:
-      - For which allocatable GPUs O(state=released) waits. V(gone) waits until a node has none,
-        because otherwise the pods would come back. It does not wait for nodes that are not ready,
-        because they get no pods.
-      - V(back) waits until a node is ready, and has as many as when it was cordoned. V(any) does
-        not wait.
+      - For which allocatable GPUs O(state=released) waits. V(gone) waits until a ready node has
+        none, because otherwise the pods would come back. V(any) does not wait.
+      - V(back) waits until a node is ready, and has as many as when it was cordoned.
     type: str
     choices: [gone, back, any]
     default: gone
