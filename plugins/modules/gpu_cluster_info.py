@@ -144,7 +144,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors impo
     ApiForbidden,
     ApiMissing,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import MANAGED_BY, MANAGER
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import (
+    MANAGED_BY,
+    MANAGER,
+    PRIORITY_CLASS,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_module.ARGUMENTS,
@@ -196,6 +201,7 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
     """Return the module's result; raise KubeError."""
     result: dict[str, Any] = {"changed": False, **NOTHING}
     result |= permissions.run(client, params["permissions"])
+    result["missing"] = _without_class(client, result["missing"])
     if result["missing"]:
         return result
     if params["nodes"]:
@@ -235,6 +241,18 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
             revisions = _list(client, "controllerrevisions", namespace=namespace, query=query)
             result["revisions"] = revisions
     return result
+
+
+def _without_class(client: Client, missing: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out who may write the PriorityClass of the proof, where an admin has created it."""
+    resource = "priorityclasses"
+    about = [one for one in missing if one["resource"] == resource]
+    if not about or any("list" in one["verbs"] for one in about):
+        return missing
+    query = only("metadata.name", [PRIORITY_CLASS])
+    found = [section(one, "metadata", "labels") for one in _list(client, resource, query=query)]
+    is_theirs = any(labels.get(MANAGED_BY) != MANAGER for labels in found)
+    return [one for one in missing if one not in about] if is_theirs else missing
 
 
 def _list_config_maps(client: Client, namespace: str, name: str) -> list[dict[str, Any]]:

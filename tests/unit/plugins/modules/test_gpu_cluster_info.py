@@ -184,3 +184,27 @@ def test_configmaps_that_nobody_may_list_need_no_permission(cluster, call):
     cluster.refusals["list", "configmaps"] = Refusal(403, text)
     result = call(gpu_cluster_info, permissions=[PERMISSION], config_map=CONFIG_MAP)
     assert (result["config_maps"], result["missing"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("labels", "denied", "missing"),
+    [
+        pytest.param({}, ["create", "patch"], [], id="an admin has created it"),
+        pytest.param(
+            {"app.kubernetes.io/managed-by": "metal.gpu"}, ["patch"], [["patch"]], id="ours"
+        ),
+        pytest.param(None, ["create", "patch"], [["create", "patch"]], id="absent"),
+        pytest.param({}, ["list", "create"], [["list", "create"]], id="nobody can tell"),
+    ],
+)
+def test_nobody_needs_to_write_the_class_of_an_admin(cluster, call, labels, denied, missing):
+    """A managed cluster may forbid it to all others."""
+    resource, name = "priorityclasses", "metal-gpu-proof"
+    if labels is not None:
+        cluster.put(resource, {"metadata": {"name": name, "labels": labels}})
+    cluster.denied = {(verb, resource) for verb in denied}
+    asked = {"group": "scheduling.k8s.io", "resource": resource}
+    result = call(
+        gpu_cluster_info, permissions=[{**asked, "verbs": ["get", "list", "create", "patch"]}]
+    )
+    assert [one["verbs"] for one in result["missing"]] == missing
