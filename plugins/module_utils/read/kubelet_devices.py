@@ -89,8 +89,3 @@ def gpu_uuid(device: str) -> str | None:
     """
     uuid = device.partition(_REPLICA)[0]
     return uuid if _GPU.fullmatch(uuid) else None
-
-
-def is_replica(device: str) -> bool:
-    """Tell whether a device is one of several shares of a GPU."""
-    return _REPLICA in device

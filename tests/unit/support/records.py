@@ -23,7 +23,6 @@ FOLDER = Path(__file__).parents[2] / "recorded" / "packages"
 RECORDED, CONTRADICTED, UNPROVEN = "recorded", "contradicted", "unproven"
 STATES = (RECORDED, UNPROVEN, CONTRADICTED)  # the best one first
 SEEN = ("seen", "one source")
-INFERRED = "inferred"
 # A repository has exactly one of these.
 _SINGLE = ("address", "suite", "components", "signs", "key", "keyring", "fingerprint")
 DRIVER = "driver"  # the group of its packages, and the start of the names of others

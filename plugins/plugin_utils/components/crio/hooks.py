@@ -15,13 +15,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
 
 TURN_OFF = Step("hooks", "Turn off the OCI hooks of NVIDIA")
 
-# A hook with this condition runs for no container, whatever its other conditions are.
-# Source: containers/common, pkg/hooks/1.0.0/when.go.
-EDIT: dict[str, object] = {"when": {"always": False}}
-
 
 def plan_hooks(plan: Plan[NoData], engine: Crio, *, is_permitted: bool) -> list[str]:
     """Plan to turn off the hooks that run. Return their files, or report why they stay."""
+    # With false, a hook runs for no container, whatever its other conditions are.
+    # Source: containers/common, pkg/hooks/1.0.0/when.go.
     active = [hook for hook in engine["hooks"] if hook["always"] is not False]
     if not active:
         return []

@@ -36,17 +36,12 @@ def flavour(release: str | None) -> str | None:
     return match["flavour"] if match else None
 
 
-def meta_package(node: Node) -> str | None:
-    """Return the installed meta package of the running kernel, without "linux-image-".
+def meta_package(node: Node) -> tuple[str, str] | None:
+    """Return the installed meta package of the running kernel, and its version.
 
+    The name is without "linux-image-".
     None if the node's kernel does not come from one, so that no upgrade replaces it.
     """
-    found = _meta(node)
-    return found[0] if found else None
-
-
-def _meta(node: Node) -> tuple[str, str] | None:
-    """Return the same, with its version."""
     match = _RELEASE.fullmatch(node["kernel"]["release"] or "")
     if not match:
         return None
@@ -81,7 +76,7 @@ def following(node: Node, prefix: str) -> list[str]:
     The best version comes first: that of the installed kernel. An archive has it only until the
     next update. Headers of a newer version do no harm, if they bring no kernel with them.
     """
-    meta = _meta(node)
+    meta = meta_package(node)
     if not prefix or meta is None or f"{prefix}{meta[0]}" in node["packages"]:
         return []
     name, version = f"{prefix}{meta[0]}", meta[1]

@@ -69,11 +69,6 @@ def parse_name(url: str) -> RunFile:
     return RunFile(match["architecture"], match["version"]) if match else RunFile(None, None)
 
 
-def is_on_controller(url: str) -> bool:
-    """Tell whether the file is on the controller. The node itself fetches a URL."""
-    return "://" not in url
-
-
 def invalid(url: str, sha256: str, version: str) -> list[tuple[str, str, str]]:
     """Return which variables cannot be used: name, what was found, and what is expected.
 

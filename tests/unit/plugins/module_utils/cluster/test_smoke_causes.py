@@ -72,7 +72,6 @@ BOUND = Verdict(
     status={"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]},
 )
 PULLING = {"type": "Normal", "reason": "Pulling", "message": 'Pulling image "image"'}
-PULLED = {"type": "Normal", "reason": "Pulled", "message": 'Successfully pulled image "image"'}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ import yaml
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import (
     CHECKPOINT,
     gpu_uuid,
-    is_replica,
     parse_checkpoint,
 )
 
@@ -47,7 +46,6 @@ def test_recorded_forms(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", RECORD["ids"], ids=lambda row: row["value"])
 def test_ids(row: dict[str, Any]) -> None:
     assert gpu_uuid(row["value"]) == row["gpu"]
-    assert is_replica(row["value"]) is row["replica"]
 
 
 @pytest.mark.parametrize(

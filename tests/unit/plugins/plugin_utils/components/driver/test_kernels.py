@@ -76,7 +76,7 @@ def test_flavour(release: str | None, expected: str | None) -> None:
 def test_meta_package(release: str, packages: dict[str, str], expected: str | None) -> None:
     found = {name: {"version": version, "held": False} for name, version in packages.items()}
     node = merge(VIRGIN, {"kernel": {"release": release}, "packages": found})
-    assert kernels.meta_package(node) == expected
+    assert (kernels.meta_package(node) or (None,))[0] == expected
 
 
 RUNNING = "linux-headers-6.1.0-26-amd64"
