@@ -855,9 +855,6 @@ gpu_node:
           description: Files of its programs in C(/usr/bin), where its packages install them, as in
             RV(gpu_node.driver.programs).
           type: dict
-        cdi_refresh:
-          description: State of C(nvidia-cdi-refresh.path), as in RV(gpu_node.driver.persistenced).
-          type: dict
         cdi_skipped:
           description: Whether the last start of C(nvidia-cdi-refresh.service) did nothing, because
             its C(ExecCondition) was not met.
@@ -918,7 +915,6 @@ gpu_node:
             executable: true
           nvidia-cdi-hook: {path: /usr/bin/nvidia-cdi-hook, exists: true, executable: true}
           nvidia-ctk: {path: /usr/bin/nvidia-ctk, exists: true, executable: true}
-        cdi_refresh: {installed: true, enabled: true, active: true}
         cdi_skipped: false
         cdi_devices: null
         cdi_has_all: true
@@ -1087,10 +1083,6 @@ gpu_node:
                 outline: &outline
                   description: Its tables and keys, with empty lists and texts in place of values.
                   type: dict
-                text_sha256:
-                  description: >-
-                    SHA-256 of the file. V(null) if there is none, or if it cannot be read.
-                  type: str
                 obstacle:
                   description: >-
                     Why M(metal.gpu.config_document) cannot edit a file that containerd accepts.
@@ -1152,7 +1144,6 @@ gpu_node:
             version_error: *version_error
             server_version: {description: Version of the running engine., type: str}
             client_path: {description: Path of the program C(docker)., type: str}
-            client_version: {description: Version of the program C(docker)., type: str}
             running:
               description: Whether an engine answers or its unit is active. V(null) if systemd did
                 not report it.
@@ -1393,7 +1384,6 @@ gpu_node:
             imported_folders: {}
             missing_imports: []
             outline: {}
-            text_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
             error: null
             obstacle: null
             source: containerd config dump
@@ -1419,7 +1409,6 @@ gpu_node:
           version_error: null
           server_version: 29.8.1
           client_path: /usr/bin/docker
-          client_version: 29.8.1
           running: true
           answers: true
           enabled: true

@@ -45,8 +45,8 @@ TOOLKIT_PROGRAMS = (
     *("nvidia-container-runtime", "nvidia-container-runtime-hook"),
     *("nvidia-cdi-hook", "nvidia-ctk"),
 )
-# The units that write the CDI specification of the toolkit.
-CDI_PATH_UNIT, CDI_UNIT = "nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service"
+# The unit that writes the CDI specification of the toolkit.
+CDI_UNIT = "nvidia-cdi-refresh.service"
 CDI_OPTIONS = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
 LINK_COMMAND = "create-dev-char-symlinks"  # of nvidia-ctk, in a udev rule
 # The package's script creates it, so the package manager does not know it.

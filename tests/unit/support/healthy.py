@@ -262,7 +262,6 @@ def docker_node() -> Node:
             "containerd --config": (0, "", ""),
             "containerd config default": (0, "", ""),
             "dockerd --version": (0, "Docker version 29.8.1, build 1234567\n", ""),
-            "docker --version": (0, "Docker version 29.8.1, build 1234567\n", ""),
             "docker info": (0, json.dumps(_DOCKER_INFO) + "\n", ""),
             "docker ps": (0, _POD, ""),
             "cri-dockerd --version": (0, "cri-dockerd 0.4.3 (1234567)\n", ""),
@@ -288,8 +287,7 @@ def _node(
         texts |= {f"{folder}/{name}": f"{value}\n" for name, value in attributes.items()}
         path = f"/proc/driver/nvidia/gpus/{gpu['address']}/information"
         texts[path] = _GPU.format(**gpu, minor=number)
-    units = ["kubelet.service", "containerd.service"]
-    units += ["nvidia-persistenced.service", "nvidia-cdi-refresh.path"]
+    units = ["kubelet.service", "containerd.service", "nvidia-persistenced.service"]
     packages = dict(_PACKAGES)
     if engine == "docker_ce":
         units += ["docker.service", "cri-docker.service", "cri-docker.socket"]

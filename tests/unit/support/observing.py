@@ -25,11 +25,6 @@ LoadState=loaded
 ActiveState=active
 UnitFileState=static
 
-Id=nvidia-cdi-refresh.path
-LoadState=loaded
-ActiveState=inactive
-UnitFileState=disabled
-
 Id=nvidia-cdi-refresh.service
 LoadState=loaded
 ActiveState=inactive

@@ -24,7 +24,7 @@ def _commands(_reading: Reading) -> dict[str, Command]:
 
 
 PROBE = Probe(
-    units=(nvidia_driver.CDI_PATH_UNIT, nvidia_driver.CDI_UNIT),
+    units=(nvidia_driver.CDI_UNIT,),
     files=(
         *(f"{directory}/*.{suffix}" for directory in cdi.DIRECTORIES for suffix in cdi.SUFFIXES),
         nvidia_driver.TOOLKIT_CONFIG,

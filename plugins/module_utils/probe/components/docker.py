@@ -52,7 +52,6 @@ def _times(reading: Reading) -> dict[str, float | None]:
 def _commands(_reading: Reading) -> dict[str, Command]:
     return {
         "docker": Command(("dockerd", "--version")),
-        "docker_client": Command(("docker", "--version")),
         "docker_info": Command(docker.INFO),
         "docker_ps": Command(docker.PS),
         "docker_group": Command(("getent", "group", docker.GROUP)),

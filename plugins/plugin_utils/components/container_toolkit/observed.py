@@ -19,7 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
     parse_version,
     upstream_version,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw, Unit
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import (
     history as document_history,
 )
@@ -40,7 +40,6 @@ class Toolkit(TypedDict):
     packages: dict[str, str]
     version: str | None
     programs: dict[str, ProgramFileData]
-    cdi_refresh: Unit
     cdi_skipped: bool
     cdi_devices: list[str] | None  # that the admin has the CDI service list; None: everything
     cdi_has_all: bool  # whether it writes a device with everything
@@ -92,7 +91,6 @@ def _toolkit(raw: Raw) -> Toolkit:
         "version": parse_version(raw.stdout("toolkit"))
         or (upstream_version(packaged) if packaged else None),
         "programs": raw.program_files(nvidia_driver.TOOLKIT_PROGRAMS),
-        "cdi_refresh": raw.unit(nvidia_driver.CDI_PATH_UNIT),
         "cdi_skipped": raw.units.get(nvidia_driver.CDI_UNIT, {}).get("Result") == "exec-condition",
         **_cdi_service(raw),
         "config": next(iter(raw.found["toolkit_config"]), None),

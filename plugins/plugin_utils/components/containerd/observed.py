@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils import mappings
@@ -51,7 +50,6 @@ class Config(TypedDict):
     imported_folders: dict[str, str]  # what imported files say of folders of hosts.toml files
     missing_imports: list[str]
     outline: dict[str, object]  # its tables and keys, without values
-    text_sha256: str | None
     error: str | None
     obstacle: str | None
     source: str | None
@@ -147,7 +145,6 @@ def _containerd(raw: Raw) -> Containerd:
                 if name.endswith(".toml") and "*" not in name and raw.file_exists(name) is False
             ],
             "outline": outline(document.content),
-            "text_sha256": _sha256(raw.texts.get(path)),
             "error": answer.error,
             "obstacle": answer.obstacle,
             "source": answer.source,
@@ -209,7 +206,3 @@ def _too_new(path: str, own: Document, version: str) -> str | None:
     if found is None or found <= containerd.newest_config_version(version):
         return None
     return f"{path} has version {found}, whose settings containerd {version} ignores"
-
-
-def _sha256(text: str | None) -> str | None:
-    return None if text is None else sha256(text.encode(errors="replace")).hexdigest()

@@ -81,7 +81,6 @@ class Docker(Program):
 
     server_version: str | None
     client_path: str | None
-    client_version: str | None
     answers: bool
     enabled: bool
     socket_active: bool
@@ -207,7 +206,6 @@ def _docker(raw: Raw) -> Docker:
         "version_error": program["version_error"],
         "server_version": server_version,
         "client_path": raw.programs["docker"],
-        "client_version": parse_version(raw.stdout("docker_client")),
         "running": installed and (bool(info) or program["running"]),
         "answers": bool(info) and raw.exit_code("docker_ps") == 0,
         "enabled": raw.is_enabled(docker.UNIT),

@@ -113,7 +113,6 @@ ANSWERS = {
     "containerd --version": (0, "containerd 2.4.2\n", ""),
     "containerd --config": (1, "", f'containerd: bad "password = {SECRET}" in {PROXY}\n'),
     "dockerd --version": (1, "", f"Authorization: Bearer {SECRET}\n"),
-    "docker --version": (0, "Docker version 29.8.1\n", ""),
     "docker info": (0, json.dumps({"ServerVersion": "29.8.1", "HttpProxy": PROXY}), ""),
     "docker ps": (0, "", ""),
     "crio --version": (1, f"--auth-token={SECRET}\n", ""),

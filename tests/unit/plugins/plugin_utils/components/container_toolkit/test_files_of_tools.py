@@ -282,12 +282,10 @@ def with_docker(
         "LiveRestoreEnabled": False,
         "DockerRootDir": "/var/lib/docker",
     }
-    answer = (0, f"Docker version {version}, build 1234567\n", "")
     programs = Programs(
         {
             "systemctl show": (0, active_since("docker", IN_THE_FUTURE), ""),
-            "dockerd --version": answer,
-            "docker --version": answer,
+            "dockerd --version": (0, f"Docker version {version}, build 1234567\n", ""),
             "docker info": (0, json.dumps(info) + "\n", ""),
             "docker ps": (0, "", ""),
             "getent": (0, "docker:x:998:\n", ""),
