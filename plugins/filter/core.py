@@ -29,7 +29,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     leak_docker,
     leak_verdict,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.verdict import fabric, nfs
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import driver_causes, fabric, nfs
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import CLUSTER, SMOKE
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
@@ -146,6 +146,7 @@ def refuse_unknown_tags(
 
 _PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
+    "build_remedy": driver_causes.build_remedy,
     "judge_exports": judge_exports,
     "judge_fabric": judge_fabric,
     "gpu_users": drain.users,

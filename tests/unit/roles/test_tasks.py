@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import jinja2
@@ -15,6 +16,8 @@ import pytest
 import yaml
 from ansible import template
 from ansible.parsing.dataloader import DataLoader
+
+from ansible_collections.metal.gpu.plugins.module_utils import findings
 
 ROOT = Path(__file__).parents[3]
 
@@ -435,3 +438,19 @@ def test_the_record_of_what_follows_the_kernel(
     template = environment.from_string(task["metal.gpu.packages"]["record"])
     variables = {"__nvidia_driver_steps_to_run": steps, "nvidia_driver_plan": {"data": data}}
     assert template.render(omit="none", **variables) == expected
+
+
+def test_findings_of_tasks_have_every_field() -> None:
+    """A field without a value is an error of the task that should explain another error."""
+    begin = r"'(?P<code>[A-Z_]+)'\s*\|\s*metal\.gpu\.finding\("
+    calls = re.compile(begin + r"(?P<fields>.*?)\)\s*[\]|]", re.DOTALL)
+    found = 0
+    for path in [*ROOT.glob("roles/*/tasks/*.yml"), *ROOT.glob("playbooks/*.yml")]:
+        for call in calls.finditer(path.read_text()):
+            meaning = findings.CATALOGUE[call["code"]]
+            texts = Formatter().parse(meaning.message + meaning.remedy)
+            names = {name for _text, name, *_rest in texts}
+            given = {"host", *re.findall(r"(?:^|,)\s*(\w+)=(?!=)", call["fields"])}
+            assert names - {None} <= given, (path, call["code"])
+            found += 1
+    assert found > 15
