@@ -454,3 +454,10 @@ def test_findings_of_tasks_have_every_field() -> None:
             assert names - {None} <= given, (path, call["code"])
             found += 1
     assert found > 15
+
+
+def test_a_play_gives_roles_only_parameters_that_they_have() -> None:
+    """Ansible compares parameters of a role, but not its `vars`, with the argument spec."""
+    for path in (ROOT / "playbooks").glob("*.yml"):
+        for role in (one for play in tasks(path) for one in play.get("roles", ())):
+            assert {*role} <= {"role", "vars", "tags", "when", "become", "delegate_to"}, path
