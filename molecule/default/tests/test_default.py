@@ -182,7 +182,7 @@ def test_device_plugin_goes_and_a_foreign_one_is_adopted(laboratory):
 @pytest.fixture
 def least_privileged(laboratory: Any, tmp_path: Path) -> Iterator[str]:
     """A user with the permissions of docs/permissions.yml, and no others."""
-    roles = list(yaml.safe_load_all((footprint.PROJECT / "docs/permissions.yml").read_text()))
+    roles = yaml.safe_load((footprint.PROJECT / "docs/permissions.yml").read_text())["items"]
     account = {"name": "operator", "namespace": "default"}
     bindings = [
         {

@@ -150,7 +150,7 @@ def proof_class(found: Iterable[Object]) -> list[Manifest]:
     name = {"name": PRIORITY_CLASS}
     if any(
         name.items() <= one["metadata"].items()
-        and not MARKS.items() <= section(one, "metadata", "labels").items()
+        and MARKS.items() - section(one, "metadata", "labels").items()
         for one in found
     ):
         return []

@@ -22,7 +22,7 @@ PLACES = {
     "config_name": "nvidia-device-plugin-config",
     "class_name": "nvidia",
 }
-ROLES = list(yaml.safe_load_all((ROOT / "docs/permissions.yml").read_text()))
+ROLES = yaml.safe_load((ROOT / "docs/permissions.yml").read_text())["items"]
 
 
 class Grant(NamedTuple):
