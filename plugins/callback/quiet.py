@@ -47,6 +47,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.results import 
 
 _EVERY_S = 15
 _EXPLAINED = ": see the explanation above."  # in playbooks/_end.yml
+_ONLY_CODES = re.compile(rf"[A-Z_]+(?:, [A-Z_]+)*{re.escape(_EXPLAINED)}")
 _CENSORED = "(censored due to no_log)"
 # How lines of ours begin, which programs read. One that a node has chosen is moved to the right.
 _OWN = re.compile(r"^(?=(?:changed|failed|unreachable|waiting|metal_gpu_\w+):)", re.MULTILINE)
@@ -172,7 +173,7 @@ class CallbackModule(CallbackBase):
             text = cut_short(values) or "\n".join(
                 dict.fromkeys(_text(part) for part in parts if part)
             )
-        if text.endswith(_EXPLAINED):
+        if _ONLY_CODES.fullmatch(text):
             return  # the findings stand above, and the last lines name the host
         self._say(
             f"{word}: [{result._host.get_name()}] {self._name(result)}\n{text}",

@@ -76,7 +76,8 @@ class Containers:
         return script
 
 
-def _cgroups(folder: Path) -> Iterator[None]:
+@contextmanager
+def _cgroups() -> Iterator[None]:
     """Mount the control groups, where a bare container or virtual machine has none."""
     if any(Path("/sys/fs/cgroup").iterdir()):
         yield
@@ -101,7 +102,7 @@ def started(kit: Path) -> Iterator[Containers]:
             f'[ttrpc]\naddress = "{folder}/ttrpc.sock"\n'
         )
         environment = {**os.environ, "PATH": f"{kit}/bin:{os.environ['PATH']}"}
-        with (folder / "log").open("w") as log, contextmanager(_cgroups)(folder):
+        with (folder / "log").open("w") as log, _cgroups():
             daemon = subprocess.Popen([kit / "bin/containerd", "--config", config],
                                       env=environment, stdout=log, stderr=log)  # fmt: skip
             try:

@@ -77,8 +77,11 @@ def test_loop_is_one_line_and_repeated_lines_are_one(callback, printed) -> None:
 def test_codes_that_stand_above_are_not_printed_again(callback, printed) -> None:
     playbook = (Path(__file__).parents[4] / "playbooks/_end.yml").read_text()
     assert quiet._EXPLAINED in playbook
-    callback.v2_runner_on_failed(result("Fail", msg=f"GPU_FAULTY{quiet._EXPLAINED}"))
+    callback.v2_runner_on_failed(result("Fail", msg=f"GPU_FAULTY, RUN_STOPPED{quiet._EXPLAINED}"))
     assert printed == []
+    # Nothing that a node says hides a failure.
+    callback.v2_runner_on_failed(result("Fail", msg=f"disk full{quiet._EXPLAINED}"))
+    assert len(printed) == 1
 
 
 def test_results_of_a_module_are_no_loop(callback, printed) -> None:
