@@ -167,7 +167,6 @@ _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "registry_certificate": registry_certificate,
     "registry_document": registry_document,
     "registry_questions": registry_questions,
-    "rollout": rollout.rollout,
     "run_script": docker_proof.run_script,
     "stopped": report.stopped,
     "unlabelling": labels.unlabelling,

@@ -55,17 +55,26 @@ options:
     suboptions:
       namespace: {description: Its namespace., type: str, required: true}
       name: {description: Its name., type: str, required: true}
-  pods:
-    description: The DaemonSet whose pods and revisions to list.
+  rollout:
+    description: The DaemonSet of the plugin to wait for. Pods of an older revision do not count.
     type: dict
     suboptions:
+      name: {description: Its name., type: str, required: true}
       namespace: {description: Its namespace., type: str, required: true}
       selectors:
         description: The selectors of its pods.
         type: list
         elements: str
         required: true
-      revisions: {description: Whether to list its revisions., type: bool, default: true}
+      nodes: {description: The nodes that count., type: list, elements: str, required: true}
+      revisions:
+        description: Whether the revisions count. If V(false), a pod of any revision is enough.
+        type: bool
+        default: true
+      wait_timeout:
+        description: Seconds to wait. Nobody waits for pods that fail again and again.
+        type: int
+        default: 300
   report_only:
     description: Do not fail if the API server does not answer. RV(error) has its error.
     type: bool
@@ -120,8 +129,10 @@ config_maps:
   returned: success
   type: list
   elements: dict
-pods: {description: The pods of the DaemonSet., returned: success, type: list, elements: dict}
-revisions: {description: Its revisions., returned: success, type: list, elements: dict}
+not_running:
+  description: Why the DaemonSet of O(rollout) does not run, keyed by node.
+  returned: success
+  type: dict
 error:
   description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
@@ -137,6 +148,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     kube_module,
     permissions,
     rivals,
+    rollout,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
@@ -164,12 +176,15 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "name": {"type": "str", "required": True},
         },
     },
-    "pods": {
+    "rollout": {
         "type": "dict",
         "options": {
+            "name": {"type": "str", "required": True},
             "namespace": {"type": "str", "required": True},
             "selectors": {"type": "list", "elements": "str", "required": True},
+            "nodes": {"type": "list", "elements": "str", "required": True},
             "revisions": {"type": "bool", "default": True},
+            "wait_timeout": {"type": "int", "default": 300},
         },
     },
 }
@@ -192,8 +207,7 @@ NOTHING: dict[str, Any] = {
     "forbidden": [],
     "policies_forbidden": [],
     "config_maps": [],
-    "pods": [],
-    "revisions": [],
+    "not_running": {},
 }
 
 
@@ -233,13 +247,8 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
         result["config_maps"] = _list_config_maps(client, namespace, params["config_map"]["name"])
         if result["config_maps"] and params["permissions"]:
             result |= permissions.run(client, [{**_DELETE, **params["config_map"]}])
-    if params["pods"]:
-        namespace = params["pods"]["namespace"]
-        query = {"labelSelector": ",".join(params["pods"]["selectors"])}
-        result["pods"] = _list(client, "pods", namespace=namespace, query=query)
-        if params["pods"]["revisions"]:
-            revisions = _list(client, "controllerrevisions", namespace=namespace, query=query)
-            result["revisions"] = revisions
+    if params["rollout"]:
+        result["not_running"] = rollout.wait(client, params["rollout"])
     return result
 
 

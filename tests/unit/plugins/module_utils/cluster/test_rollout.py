@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import rollout
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import rollout
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
+    rollout as findings,
+)
 
 FOLDER = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
 MPS = {"name": "mps-root", "hostPath": {"path": "/run/nvidia/mps"}}
@@ -82,18 +85,12 @@ def test_rollout(pods: list[dict[str, Any]], nodes: list[str], waiting: dict[str
         {"revision": 3, "metadata": {"labels": {"controller-revision-hash": "2"}}},
         {"revision": 2, "metadata": {"labels": {"controller-revision-hash": "1"}}},
     ]
-    assert rollout.rollout(pods, nodes, revisions) == waiting
-
-
-def test_rollout_before_the_controller_has_seen_the_daemonset() -> None:
-    assert rollout.rollout([], ["gpu-1"], []) == {
-        "gpu-1": "the node has no pod of this version yet"
-    }
+    assert rollout.not_running(rollout.current(pods, revisions), nodes, is_any=False) == waiting
 
 
 def test_adopted_plugin_counts_in_any_version() -> None:
     pods = [pod("gpu-1", "1", ready=True), pod("gpu-2", "7", ready=False)]
-    assert rollout.rollout(pods, ["gpu-1", "gpu-2", "gpu-3"]) == {
+    assert rollout.not_running(rollout.current(pods), ["gpu-1", "gpu-2", "gpu-3"]) == {
         "gpu-2": "plugin-x is Running",
         "gpu-3": "the node has no pod",
     }
@@ -106,7 +103,7 @@ def test_other_pods_of_an_adopted_chart_do_not_count() -> None:
         pod("gpu-1", "5", ready=True, volumes=(MPS,)),
         pod("gpu-2", "5", ready=True, volumes=(MPS,)),
     ]
-    assert rollout.rollout(pods, ["gpu-1", "gpu-2"]) == {
+    assert rollout.not_running(rollout.current(pods), ["gpu-1", "gpu-2"]) == {
         "gpu-1": "plugin-x is Running",
         "gpu-2": "the node has no pod",
     }
@@ -123,8 +120,8 @@ def test_findings_are_about_hosts() -> None:
     rows: Any = {"n1": {"state": "ok"}, "n2": {"state": "missing"}}
     assert {
         host: [one["code"] for one in found]
-        for host, found in rollout.missing(MEMBERS, rows).items()
+        for host, found in findings.missing(MEMBERS, rows).items()
     } == {"b": ["NODE_NOT_IN_CLUSTER"]}
-    (stuck,) = rollout.not_running(MEMBERS, {"n3": "the node has no pod"}, 300)["c"]
+    (stuck,) = findings.not_running(MEMBERS, {"n3": "the node has no pod"})["c"]
     assert (stuck["code"], stuck["host"]) == ("ROLLOUT_STUCK", "c")
     assert "the node has no pod" in stuck["message"]
