@@ -16,6 +16,7 @@ from typing import Final, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import reload
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import CRI
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
     Circumstances,
@@ -82,8 +83,8 @@ def plan_roles(
 def needs_users(node: Node, plans: Mapping[str, PlanResult]) -> bool:
     """Tell whether to observe who uses the driver, which is slow: a step may reload systemd."""
     is_loaded = node["driver"]["module_version"] is not None
-    is_unknown = node["device_users"] is None
-    return is_unknown and is_loaded and any(plan["steps"] for plan in plans.values())
+    is_asked = node["device_users"] is None and any(plan["steps"] for plan in plans.values())
+    return is_asked and is_loaded and reload.may_take(node)
 
 
 def variables_of(role: str, available: Collection[str]) -> list[str]:

@@ -356,6 +356,29 @@ def test_a_teardown_that_fails_after_its_drain_leaves_no_cordon(tmp_path, server
     ]
 
 
+@pytest.mark.parametrize("drain", [True, False])
+def test_teardown_asks_what_packages_take_along_before_it_evicts_pods(tmp_path, drain):
+    """Pods do not come back because a package of an admin needs the driver."""
+    first, second = yaml.safe_load((ROOT / "playbooks/teardown.yml").read_text())[1:3]
+    assert "drain.yml" in str(second)
+    (task,) = (one for one in first["tasks"] if "metal.gpu.packages" in one)
+    assert task["check_mode"] is True
+    task["ansible.builtin.copy"] = {"dest": str(tmp_path / "asked"), "content": "{{ names }}"}
+    task |= {"vars": {"names": task.pop("metal.gpu.packages")["names"]}, "check_mode": False}
+    remove, edit = {"packages": ["nvidia-driver"]}, {"packages": ["containerd.io"]}
+    plans = {
+        "nvidia_driver": {"steps": [{"slug": "remove"}], "data": remove},
+        "containerd": {"steps": [{"slug": "config"}], "data": edit},
+    }
+    known = {"preflight_drain": drain, "metal_gpu": {"plans": plans}}
+    local = {**LOCAL, "metal_gpu_run": {"work": {"gpu-1": []}}}
+    play = [{"hosts": "gpu-1", "gather_facts": False, "tasks": [task]}]
+    groups = {"all": {"hosts": {"gpu-1": {**LOCAL, **known}, "localhost": local}}}
+    assert run(tmp_path, play, groups).code == 0
+    asked = tmp_path / "asked"
+    assert (asked.read_text() if asked.exists() else "") == ('["nvidia-driver"]' if drain else "")
+
+
 def test_node_that_keeps_its_gpus_does_not_hold_up_the_others_of_a_teardown(tmp_path, server):
     """It has failed, and its rescue, which uncordons it, comes after the release of the others."""
     for name, gpus in (("gpu-1", "0"), ("gpu-2", "2")):

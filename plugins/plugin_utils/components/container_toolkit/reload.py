@@ -41,15 +41,11 @@ def notice_reload(plan: Plan[NoData], node: Node, *steps: Step, permission: str 
     return True
 
 
-def _users(node: Node) -> Iterator[str]:
-    """Yield the containers and the pods that may have GPUs by the hook."""
-    docker, containerd = node["engines"]["docker"], node["engines"]["containerd"]
-    has_docker = docker["cgroup_driver"] == _SYSTEMD
-    if has_docker:
-        running = {one["name"] for one in docker["containers"]}
-        yield from (name for name in docker["made_with"].get(runtime.NAME, ()) if name in running)
-        yield from (one["name"] for one in docker["containers"] if one["gpus_by_hook"])
-    by_docker = has_docker and docker["default_runtime"] == runtime.NAME
+def may_take(node: Node) -> bool:
+    """Tell whether pods that run can lose their GPUs; the node's users of the driver are these."""
+    engines = node["engines"]
+    by_docker = _has_docker(node) and engines["docker"]["default_runtime"] == runtime.NAME
+    containerd = engines["containerd"]
     ours = containerd["runtimes"].get(runtime.NAME)
     # Without CDI, a pod that names the runtime by its RuntimeClass has its GPUs by the hook, too.
     by_containerd = (
@@ -57,10 +53,25 @@ def _users(node: Node) -> Iterator[str]:
         and ours is not None
         and bool(ours["systemd_cgroup"])
     )
-    if by_docker or by_containerd or _is_crio_affected(node):
+    by_hook = by_docker or by_containerd or _is_crio_affected(node)
+    return by_hook and device_links.unlinked_reason(node) is not None
+
+
+def _users(node: Node) -> Iterator[str]:
+    """Yield the containers and the pods that may have GPUs by the hook."""
+    docker = node["engines"]["docker"]
+    if _has_docker(node):
+        running = {one["name"] for one in docker["containers"]}
+        yield from (name for name in docker["made_with"].get(runtime.NAME, ()) if name in running)
+        yield from (one["name"] for one in docker["containers"] if one["gpus_by_hook"])
+    if may_take(node):
         for user in node["device_users"] or ():
             if user["pod"]:
                 yield f"pod {user['pod']} ({user['command']})"
+
+
+def _has_docker(node: Node) -> bool:
+    return node["engines"]["docker"]["cgroup_driver"] == _SYSTEMD
 
 
 def _is_crio_affected(node: Node) -> bool:

@@ -45,6 +45,7 @@ def by_docker(cgroups: str, **engine: Any) -> dict[str, Any]:
     return {"engines": {"docker": {"cgroup_driver": cgroups, **engine}}}
 
 
+BY_HOOK = by_containerd("nvidia")
 WITHOUT_CDI = {"engines": {"containerd": {"cdi_enabled": False}}}
 HOOK = {"path": "/h.json", "program": "nvidia-container-runtime-hook", "error": None}
 
@@ -172,19 +173,23 @@ def test_no_pod_loses_its_gpus_without_permission(users: Any, permitted: bool) -
 
 
 @pytest.mark.parametrize(
-    ("loaded", "users", "steps", "expected"),
+    ("loaded", "users", "steps", "changes", "expected"),
     [
-        pytest.param("580.178.04", None, ["x"], True, id="asks"),
-        pytest.param("580.178.04", [], ["x"], False, id="has asked"),
-        pytest.param("580.178.04", None, [], False, id="nothing to do"),
-        pytest.param(None, None, ["x"], False, id="no driver"),
+        pytest.param("580.178.04", None, ["x"], (UNLINKED, BY_HOOK), True, id="asks"),
+        pytest.param("580.178.04", [], ["x"], (UNLINKED, BY_HOOK), False, id="has asked"),
+        pytest.param("580.178.04", None, [], (UNLINKED, BY_HOOK), False, id="nothing to do"),
+        pytest.param(None, None, ["x"], (UNLINKED, BY_HOOK), False, id="no driver"),
+        pytest.param("580.178.04", None, ["x"], (BY_HOOK,), False, id="systemd finds the devices"),
+        pytest.param("580.178.04", None, ["x"], (UNLINKED,), False, id="GPUs by CDI"),
     ],
 )
 def test_users_are_observed_before_a_step(
-    loaded: Any, users: Any, steps: Any, expected: bool
+    loaded: Any, users: Any, steps: Any, changes: Any, expected: bool
 ) -> None:
     """Every other plan has None: the observation of a whole fleet does not look for them."""
     node = merge(DONE, {"driver": {"module_version": loaded}})
+    for change in changes:
+        node = merge(node, change)
     assert needs_users({**node, "device_users": users}, {"x": {"steps": steps}}) is expected
 
 
