@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,17 +15,20 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_command
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE, DOCUMENT
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import NAMES
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     plan as plan_nvidia_driver,
 )
+from metal_gpu.terminal.main import app
 from metal_lab.debs import EMPTY
 from metal_lab.packages import compose
 
 ROOT = Path(__file__).parents[2]
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+CHANGES = ROOT / "docs/what-it-does.md"
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 POLICIES = [ROOT / "SECURITY.md", ROOT / "CODE_OF_CONDUCT.md"]
 DOCUMENTS = [README, CONTRIBUTING, *POLICIES, *sorted(ROOT.glob("docs/*.md")), *DECISIONS]
@@ -50,23 +55,71 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors(linked), target
 
 
-def test_readme_names_findings_that_exist() -> None:
+def test_status_is_that_of_the_version() -> None:
+    """The first release changes both."""
+    version = yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"]
+    status = re.search(r"^\*\*Status: (\S+), not on PyPI", README.read_text(), re.MULTILINE)
+    assert version.endswith("-dev") == bool(status)
+
+
+def test_nobody_is_told_to_install_a_name_that_is_not_ours() -> None:
+    """Who registers a name that is not registered yet gets root on nodes."""
+    named = re.compile(
+        r"(?:pip|pipx|uv|collection) [\w -]*install (?:[^\n`]*['\" ])?metal[.-]gpu(?![\w-])"
+    )
+    sources = [path for name in ("src", "plugins", "roles") for path in (ROOT / name).rglob("*.*")]
+    written = [*DOCUMENTS, *(path for path in sources if path.suffix in (".py", ".md", ".yml"))]
+    assert [name(path) for path in written if named.search(path.read_text())] == []
+
+
+def commands(path: Path) -> list[list[str]]:
+    """Return the words of each command in the blocks for a shell."""
+    blocks = "".join(re.findall(r"```shell\n(.*?)```", path.read_text(), re.DOTALL))
+    return [shlex.split(line, comments=True) for line in blocks.splitlines()]
+
+
+@pytest.mark.parametrize("words", [one for one in commands(README) if one[0] == "metal-gpu"])
+def test_commands_of_the_readme_have_their_options(words: list[str]) -> None:
+    name, *arguments = words[1:]
+    get_command(app).commands[name].make_context(name, arguments)
+
+
+def test_readme_installs_as_the_tests_of_the_wheel() -> None:
+    """tests/install runs this command, and make targets exist."""
+    tested = (ROOT / "tests/install/test_install.py").read_text()
+    (installed,) = [one for one in commands(README) if one[0] == "uv"]
+    option = '"--with-executables-from", "ansible-core"'
+    assert installed == ["uv", "tool", "install", *json.loads(f"[{option}]"), ".[ansible]"]
+    assert option in tested
+    makefile = (ROOT / "Makefile").read_text()
+    targets = [one[1] for one in commands(README) if one[0] == "make"]
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_readme_has_every_guide() -> None:
+    """Except for those that a guide of the list leads to."""
+    linked = {*re.findall(r"\]\((docs/[\w-]+\.md)", README.read_text())}
+    guides = {name(path) for path in ROOT.glob("docs/*.md")}
+    assert guides - linked == {"docs/scan.md"}
+
+
+def test_page_of_what_it_does_names_findings_that_exist() -> None:
     codes = set(
-        re.findall(r"(?:`|^)([A-Z]+_[A-Z_]+)(?:`| gpu-\d)", README.read_text(), re.MULTILINE)
+        re.findall(r"(?:`|^)([A-Z]+_[A-Z_]+)(?:`| gpu-\d)", CHANGES.read_text(), re.MULTILINE)
     )
     assert len(codes) >= 20
     assert codes <= {*CATALOGUE}
 
 
-def test_readme_shows_the_steps_of_the_driver() -> None:
-    shown = re.findall(r'^        "([^"(]+) \(', README.read_text(), re.MULTILINE)
+def test_page_of_what_it_does_shows_the_steps_of_the_driver() -> None:
+    shown = re.findall(r'^        "([^"(]+) \(', CHANGES.read_text(), re.MULTILINE)
     assert len(shown) > 5
     assert shown == [step.title for step in plan_nvidia_driver.STEPS if step.title in shown]
 
 
-def test_readme_shows_where_a_gpu_is_lost() -> None:
+def test_page_of_what_it_does_shows_where_a_gpu_is_lost() -> None:
     line = rf"^gpu-1: GPU \S+ \(GPU-\S+\): {NAMES['kernel']}, but not {NAMES['nvml']}: see "
-    assert re.search(line, README.read_text(), re.MULTILINE)
+    assert re.search(line, CHANGES.read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", [*DOCUMENTS, *sorted(ROOT.glob("roles/*/README.md"))], ids=name)

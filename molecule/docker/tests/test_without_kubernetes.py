@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""README's playbook on gpu-2 after the teardown, a machine without an engine and a kubelet.
+"""The play of docs/docker-hosts.md on gpu-2 after the teardown: no engine, no kubelet.
 
 The file name makes pytest run it after the teardown.
 """
@@ -30,9 +30,10 @@ CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
 
 @pytest.fixture
 def playbook(laboratory: Any, tmp_path: Path) -> str:
-    """README's playbook for machines without a kubelet. This node's kubelet is removed first."""
+    """Return the play for machines without a kubelet. This node's kubelet is removed first."""
     laboratory.host("gpu-2").check_output("dpkg --purge kubelet")
-    section = (footprint.PROJECT / "README.md").read_text().partition("### Docker without")[2]
+    text = (footprint.PROJECT / "docs/docker-hosts.md").read_text()
+    section = text.partition("## Only the roles")[2]
     path = tmp_path / "docker.yml"
     path.write_text(section.split("```")[1].removeprefix("yaml\n"))
     return str(path)

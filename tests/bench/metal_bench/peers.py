@@ -21,7 +21,7 @@ LIMIT = 1.0
 ROLES = {"geerlingguy.docker": "geerlingguy.docker", "nvidia_container_toolkit": "DeepOps"}
 
 TEXT = """\
-*Ours* is the playbook of the README for Docker without Kubernetes, without registries: the roles
+*Ours* is the play of docs/docker-hosts.md, without registries: the roles
 `nvidia_driver`, `docker_ce` and `nvidia_container_runtime`. *Theirs* is geerlingguy.docker with
 DeepOps' `nvidia_container_toolkit`. They install no driver, pin and prove nothing, and gather
 facts. Each run has a virgin machine without Kubernetes of one laboratory. The second run is on the

@@ -164,7 +164,7 @@ def test_quiet(scan: Scan) -> None:
     assert done.stderr == "127.0.0.1: Connection refused\n"
 
 
-# The machines of README, and one with a long name and two models.
+# Two machines of the laboratory, and one with a long name and two models.
 _MACHINES = [
     ("gpu-1", ["Tesla P100-PCIE-16GB"] * 4, "Debian GNU/Linux 12 (bookworm)", "580.178.04"),
     ("gpu-2", ["Tesla T4"], "Debian GNU/Linux 13 (trixie)", None),
