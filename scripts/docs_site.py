@@ -23,11 +23,34 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
-# What the menu has, in this order. A pattern stands for its files in alphabetical order.
+# What the menu has, in this order. A pattern stands for its files in alphabetical order. A page has
+# the title before the colon, or else its heading. The search prefers the words of titles.
 MENU = {
-    "Start": ["README.md"],
-    "Guides": ["docs/*.md"],
-    "Roles": ["roles/*/README.md"],
+    "Start": [
+        "Quickstart: README.md",
+        "Install, and what the nodes need: docs/install.md",
+        "docs/what-it-does.md",
+        "Uninstall (teardown): docs/teardown.md",
+    ],
+    "Add nodes": ["docs/scan.md", "docs/fleet.md", "docs/docker-hosts.md"],
+    "Upgrade": [
+        "Upgrade the driver or the kernel: docs/upgrade.md",
+        "docs/driver.md",
+        "docs/fabric.md",
+    ],
+    "My pod is pending": ["Troubleshooting, pending pods: docs/troubleshooting.md"],
+    "Air gap": ["Air gap (airgap, offline): docs/air-gap.md", "docs/registries.md"],
+    "Other tools": [
+        "k3s, Kubespray, GPU Operator: docs/coexistence.md",
+        "CI, exit codes, JSON: docs/ci.md",
+        "docs/isolation.md",
+    ],
+    "Reference": [
+        "Supported systems: docs/support.md",
+        *("docs/command.md", "docs/terminal.md", "docs/library.md"),
+        "roles/*/README.md",
+        "docs/*.md",
+    ],
     "Project": [
         *("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md"),
         "tests/recorded/README.md",
@@ -39,10 +62,24 @@ STYLE = """\
 .md-grid { max-width: 76rem; }
 .md-typeset td code { white-space: nowrap; }
 .md-typeset pre > code { white-space: pre-wrap; }
-@media (max-width: 44em) { .md-typeset td code { white-space: normal; } }
+@media (max-width: 44em) {
+  .md-typeset table:not([class]) :is(td, th) { min-width: 5rem; padding: .4em .5em; }
+  .md-typeset td { overflow-wrap: anywhere; }
+  .md-typeset td code { white-space: normal; }
+}
 """
-# What a reader looks for who has a finding, and where it is.
-WORD, SECTION = "GPU_FAULTY", "docs/troubleshooting.html#gpu_faulty"
+# What readers type, and which title of the search has it.
+SEARCHED = {
+    "GPU_FAULTY": "docs/troubleshooting.html#gpu_faulty",
+    "quickstart": "index.html",
+    "install": "docs/install.html",
+    "add nodes": "docs/fleet.html",
+    "upgrade the driver": "docs/upgrade.html",
+    "pending pods": "docs/troubleshooting.html",
+    "airgap": "docs/air-gap.html",
+    "uninstall": "docs/teardown.html",
+    "supported systems": "docs/support.html",
+}
 UNSEARCHED = ("docs/decisions/", "CHANGELOG.md")
 ITEM = re.compile(r"(?:[-*]|\d+\.) ")
 # What a browser loads with a page, other than a link that the reader follows.
@@ -54,16 +91,20 @@ FOREIGN = re.compile(
 )
 
 
-def menu() -> dict[str, list[str]]:
-    """Return the pages of each section."""
-    return {
-        section: [
-            path.relative_to(ROOT).as_posix()
-            for pattern in patterns
-            for path in sorted(ROOT.glob(pattern))
-        ]
-        for section, patterns in MENU.items()
-    }
+def menu() -> dict[str, dict[str, str]]:
+    """Return the pages of each section with their titles. A page is in its first place only."""
+    shown: dict[str, dict[str, str]] = {}
+    seen: set[str] = set()
+    for section, entries in MENU.items():
+        shown[section] = {}
+        for entry in entries:
+            named, _colon, pattern = entry.rpartition(": ")
+            for path in sorted(ROOT.glob(pattern)):
+                page = path.relative_to(ROOT).as_posix()
+                if page not in seen:
+                    shown[section][page] = named or title(path)
+                    seen.add(page)
+    return shown
 
 
 def lists(text: str) -> Iterator[str]:
@@ -101,8 +142,6 @@ class Pages:
             return self._follow(name, link.group())
 
         text = LINK.sub(follow, source.read_text(encoding="utf-8"))
-        if name.startswith(UNSEARCHED):  # their words would hide the guides
-            text = f"---\nsearch:\n  exclude: true\n---\n\n{text}"
         self._write(name, "\n".join(lists(text)) + "\n")
 
     def _follow(self, page: str, link: str) -> str:
@@ -142,6 +181,8 @@ class Pages:
         shutil.copyfile(path, target)
 
     def _write(self, name: str, text: str) -> None:
+        if name.startswith(UNSEARCHED):  # their words would hide the guides
+            text = f"---\nsearch:\n  exclude: true\n---\n\n{text}"
         (target := self.folder / name).parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
 
@@ -157,7 +198,7 @@ def title(page: Path) -> str:
     return heading[1].replace("`", "") if heading else page.name
 
 
-def build(pages: Path, site: Path, sections: dict[str, list[str]]) -> None:
+def build(pages: Path, site: Path, sections: dict[str, dict[str, str]]) -> None:
     """Build the site. MkDocs ends the program at a warning."""
     logging.basicConfig(level=logging.WARNING, format="docs: %(message)s")
     from mkdocs.commands.build import build as build_site
@@ -169,8 +210,8 @@ def build(pages: Path, site: Path, sections: dict[str, list[str]]) -> None:
         site_dir=str(site),
         strict=True,
         nav=[
-            {section: [{title(pages / name): name} for name in names]}
-            for section, names in sections.items()
+            {section: [{shown: page} for page, shown in named.items()]}
+            for section, named in sections.items()
         ],
         extra_css=["site.css"],
     )
@@ -185,15 +226,17 @@ def foreign(site: Path) -> Iterator[str]:
 
 
 def unsearched(site: Path) -> Iterator[str]:
-    """Yield why a reader who searches for a finding does not get to its section."""
+    """Yield why a reader who searches does not find a page."""
     name = "search/search_index.json"
     index = site / name
     if not index.exists():
         yield f"{name} is missing"
         return
     sections = json.loads(index.read_text(encoding="utf-8"))["docs"]
-    if not any(one["location"] == SECTION and WORD in one["title"] for one in sections):
-        yield f"{name} has no {WORD} of {SECTION}"
+    titles = {one["location"]: one["title"].lower() for one in sections}
+    for words, place in SEARCHED.items():
+        if words.lower() not in titles.get(place, ""):
+            yield f"{name} has no {words} in the title of {place}"
 
 
 def main() -> int:
@@ -211,7 +254,9 @@ def main() -> int:
             others = sorted(
                 path.relative_to(folder).as_posix() for path in pages.folder.rglob("*.md")
             )
-            sections["More"] = [name for name in others if name not in menued]
+            sections["More"] = {
+                name: title(pages.folder / name) for name in others if name not in menued
+            }
             (pages.folder / "site.css").write_text(STYLE)
             build(pages.folder, site, sections)
             problems = [*foreign(site), *unsearched(site)]

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The page docs/fleet.md exchanges the driver of a node that is in a cluster."""
+"""The page docs/upgrade.md exchanges the driver of a node that is in a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import shlex
 import installed
 import pytest
 
-PAGE = (installed.PROJECT / "docs" / "fleet.md").read_text().partition("## Another driver")[2]
+PAGE = (installed.PROJECT / "docs" / "upgrade.md").read_text()
 PLAY, COMMANDS = re.findall(r"```(?:yaml|shell)\n(.*?)```", PAGE, re.S)[:2]
 OLD, NEW = "580.173.02", "580.178.04"
 FROM_PACKAGES = ("-e", "nvidia_driver_source=nvidia")

@@ -31,7 +31,7 @@ from ansible_collections.metal.gpu.tests.unit.support.playbooks import (
 
 AWAY = {"ansible_connection": "ssh", "ansible_host": "127.0.0.254", "ansible_port": 9}
 QUIET = {"ANSIBLE_STDOUT_CALLBACK": "metal.gpu.quiet"}
-CI = (ROOT / "docs" / "fleet.md").read_text().partition("## In a pipeline")[2]
+CI = (ROOT / "docs" / "ci.md").read_text()
 NODE = {"apiVersion": "v1", "kind": "Node"}
 SNIPPET = CI.partition("```shell\n")[2].partition("```")[0]
 
@@ -158,7 +158,7 @@ def test_nothing_happens_in_a_cluster_whose_nodes_only_have_the_same_names(
 
 
 def pipeline(folder: Path, hosts: dict[str, Any]) -> Run:
-    """Run the commands of docs/fleet.md as they are."""
+    """Run the commands of docs/ci.md as they are."""
     (folder / "hosts.yml").write_text(json.dumps(hosts))
     path = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
     result = subprocess.run(
