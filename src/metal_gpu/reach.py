@@ -20,7 +20,7 @@ from metal_gpu.hosts import Host
 from metal_gpu.ssh.settings import Settings
 from metal_gpu.targets import Target
 
-_PROGRAMS = 4  # of `Match exec` at the same time
+_PROGRAMS = 4  # ssh at the same time, of a few milliseconds each, and those of `Match exec`
 
 
 class Reached(NamedTuple):
@@ -48,7 +48,6 @@ def reach(
     found: dict[int, Answer] = {}
     direct: list[tuple[int, Target]] = []
     refusals: list[ConfigInvalid] = []
-    # `Match exec` runs a program for each target, with a limit of time. Some wait for one another.
     ways = dict(
         parallel.each(
             range(len(targets)), lambda number: resolve(hosts[number], settings), _PROGRAMS

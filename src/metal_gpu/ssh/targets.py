@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How to reach a host: what it says itself, what the command says, and ~/.ssh/config.
+"""How to reach a host: what it says itself, what the command says, and the configuration of ssh.
 
-Source: ssh_config(5) of OpenSSH 9.2.
+Source: ssh_config(5) of OpenSSH 9.2
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ from __future__ import annotations
 import getpass
 import os
 import re
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from metal_gpu.hosts import Host, refused_name
-from metal_gpu.ssh import config_file, config_lines, known_hosts
-from metal_gpu.ssh.config_file import Found, filled
-from metal_gpu.ssh.config_lines import ConfigInvalid, Lines, Statement
+from metal_gpu.ssh import config, known_hosts
+from metal_gpu.ssh.config import ConfigInvalid
 from metal_gpu.ssh.settings import Settings
 
 __all__ = ["ConfigInvalid", "Target", "resolve"]
 
-_GLOBAL = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _OWN = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 _NOWHERE = ("none", "/dev/null")
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-_TIME = re.compile(r"(\d+)([smhdw]?)", re.IGNORECASE)
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_TOKEN = re.compile(r"%(.)|\$\{(\w+)\}")
 
 
 class Target(NamedTuple):
@@ -61,68 +60,96 @@ class Target(NamedTuple):
 
 
 def resolve(host: Host, settings: Settings) -> Target:
-    """Return how to reach a host. Raises ConfigInvalid."""
-    files = _files(host.config_file or settings.config_file)
-    given = _given(host, settings)
-    users = [one.words[0] for one in given if one.keyword == "user"]
-    for address, user in ((host.address, user) for user in users or [""]):
-        if problem := refused_name(address, user):
+    """Return how to reach a host. Raises ConfigInvalid, and OSError."""
+    for name in (host.user, settings.user):
+        if problem := refused_name(host.address, name or ""):
             raise ConfigInvalid(problem)
-    found = config_file.look_up(host.address, files, given)
-    port = _port(found)
-    limit = _seconds(found) or settings.timeout_s
+    found = config.ask(host.address, [*_options(host, settings)])
+    first = {keyword: values[0] for keyword, values in found.items()}
+    address, port, user = first["hostname"], int(first["port"]), first["user"]
+    limit = first.get("connecttimeout", "none")
     named = host.key_file or settings.key_file
-    keys = (named,) if named else found.identity_files
-    address = found.address
-    home = Path.home() / ".ssh"
-    user = found.text("user") or getpass.getuser()
-    alias = found.text("hostkeyalias")  # ssh adds no port to it (run with 9.2)
-    tokens = config_file.tokens(host.address, address, str(port), user, alias)
-    jump = filled(found.text("proxyjump"), tokens)
-    command = found.text("proxycommand")
-    own, shared = _known_hosts(found, settings, tokens)
+    keys = (named,) if named else found.get("identityfile", ())
+    if keys == _keys_of_ssh():
+        keys = ()
+    alias = first.get("hostkeyalias", "")  # ssh adds no port to it (run with 9.2)
+    tokens = _tokens(host.address, address, str(port), user, alias)
+    jump = _filled(first.get("proxyjump", "none"), tokens)
+    command = first.get("proxycommand", "none")
+    own, shared = _known_hosts(first, settings)
     return Target(
         address=address,
         port=port,
         user=user,
         key_files=tuple(_path(key, tokens) for key in keys if key.lower() != "none"),
-        default_keys=tuple(home / name for name in _DEFAULT_KEYS),
-        identities_only=found.text("identitiesonly").lower() in ("yes", "true"),
-        jumps=() if jump.lower() in ("", "none") else tuple(map(str.strip, jump.split(","))),
-        proxy_command=None if command.lower() in ("", "none") else filled(command, tokens),
+        default_keys=tuple(Path.home() / ".ssh" / name for name in _DEFAULT_KEYS),
+        identities_only=first["identitiesonly"] == "yes",
+        jumps=() if jump == "none" else tuple(map(str.strip, jump.split(","))),
+        proxy_command=None if command == "none" else _filled(command, tokens),
         known_as=(alias,) if alias else known_hosts.names_of(address, port),
         known_hosts=(*own, *shared),
         new_keys=own[0],
-        hash_known_hosts=found.text("hashknownhosts").lower() in ("yes", "true"),
-        timeout_s=limit,
+        hash_known_hosts=first["hashknownhosts"] == "yes",
+        timeout_s=settings.timeout_s if limit in ("none", "0") else float(limit),
     )
 
 
-def _given(host: Host, settings: Settings) -> list[Statement]:
-    """Return what the host and the command say, as options of ssh; the first ones count."""
-    of_host = {"port": host.port, "user": host.user, "proxyjump": host.jump}
-    of_all = {"port": settings.port, "user": settings.user, "proxyjump": settings.jump}
-    place = "the options of ssh"
-    options = [
-        config_lines.statement(f"{key} {value}", place) for key, value in host.options.items()
-    ]
-    first, last = (
-        [Statement(key, (str(value),), place) for key, value in one.items() if value]
-        for one in (of_host, of_all)
-    )
-    return [*first, *options, *last]
+@lru_cache(maxsize=1)
+def _keys_of_ssh() -> tuple[str, ...]:
+    """Return the keys that ssh tries if none is named."""
+    return config.ask("localhost", ["-F", "none"])["identityfile"]
 
 
-def _port(found: Found) -> int:
-    text = found.text("port") or "22"
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        place = found.place("port")
-        raise ConfigInvalid(f"{place}: Port is {text!r}, expected a number from 1 to 65535")
-    return int(text)
+def _options(host: Host, settings: Settings) -> Iterator[str]:
+    """Yield the options of ssh. The first of a kind counts, so those of the host come first."""
+    if file := host.config_file or settings.config_file:
+        yield from ("-F", str(file))
+    yield from _login(host.user, host.port, host.jump)
+    for keyword, value in host.options.items():
+        yield from ("-o", f"{keyword}={value}")
+    yield from _login(settings.user, settings.port, settings.jump)
+
+
+def _login(user: str | None, port: int | None, jump: str | None) -> Iterator[str]:
+    yield from ("-l", user) if user else ()
+    yield from ("-p", str(port)) if port else ()
+    # -J would be an error beside another one.
+    yield from ("-o", f"ProxyJump={jump}") if jump else ()
+
+
+def _tokens(name: str, address: str, port: str, user: str, alias: str) -> dict[str, str]:
+    """Return what ssh fills in for %h and the like. `alias` can be empty.
+
+    Source: ssh_config(5) of OpenSSH 9.2, TOKENS. %C, a hash of others, is left out.
+    """
+    full = socket.gethostname()
+    return {
+        "%": "%",
+        "d": str(Path.home()),
+        "h": address,
+        "i": str(os.getuid()),
+        "k": alias or name,
+        "L": full.partition(".")[0],
+        "l": full,
+        "n": name,
+        "p": port,
+        "r": user,
+        "u": getpass.getuser(),
+    }
+
+
+def _filled(text: str, tokens: Mapping[str, str]) -> str:
+    """Fill in the tokens and the variables of the environment that are known."""
+
+    def value(found: re.Match[str]) -> str:
+        known = tokens.get(found[1]) if found[1] else os.environ.get(found[2])
+        return found[0] if known is None else known
+
+    return _TOKEN.sub(value, text)
 
 
 def _known_hosts(
-    found: Found, settings: Settings, tokens: Mapping[str, str]
+    first: Mapping[str, str], settings: Settings
 ) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Return the files of the user, and those of the machine.
 
@@ -130,58 +157,22 @@ def _known_hosts(
     """
     if settings.known_hosts:
         return (settings.known_hosts,), ()
-    named = _file_names(found, "userknownhostsfile")
-    own = [one for one in named if one.lower() not in _NOWHERE] or _OWN
-    shared = _file_names(found, "globalknownhostsfile") or _GLOBAL
-    return (
-        tuple(_path(one, tokens) for one in own),
-        tuple(_path(one, tokens) for one in shared if one.lower() != "none"),
-    )
+    own = [one for one in _files(first["userknownhostsfile"]) if one not in _NOWHERE] or _OWN
+    shared = [one for one in _files(first["globalknownhostsfile"]) if one not in _NOWHERE]
+    return tuple(Path(one).expanduser() for one in own), tuple(map(Path, shared))
 
 
-def _file_names(found: Found, keyword: str) -> tuple[str, ...]:
-    names = found.words(keyword)
-    if len(names) > 1 and "none" in map(str.lower, names):
-        raise ConfigInvalid(f"{found.place(keyword)}: none must be the only value of {keyword}")
-    return names
+def _files(text: str) -> list[str]:
+    """Return the names of a list. ssh prints no quotation marks: a name with a blank has them."""
+    return re.split(r" (?=[/~])", text)
 
 
 def _path(text: str, tokens: Mapping[str, str]) -> Path:
     unknown = [one for one in re.findall(r"%(.)", text) if one not in tokens]
     if unknown:
         raise ConfigInvalid(f"{text}: only ssh knows %{unknown[0]}")
-    path = Path(filled(text, tokens))
+    path = Path(_filled(text, tokens))
     try:
         return path.expanduser()
     except RuntimeError as error:
         raise ConfigInvalid(f"{path}: there is no such user") from error
-
-
-def _seconds(found: Found) -> float:
-    """Return the ConnectTimeout, such as 90 or 1m30s; 0 for none."""
-    text = found.text("connecttimeout")
-    if text.lower() in ("", "none"):
-        return 0.0
-    parts = _TIME.findall(text)
-    if "".join(map("".join, parts)) != text:
-        place = found.place("connecttimeout")
-        raise ConfigInvalid(
-            f"{place}: ConnectTimeout: {text!r} is no time, expected a form such as 90 or 1m30s"
-        )
-    return float(sum(int(number) * _SECONDS[unit.lower()] for number, unit in parts))
-
-
-def _files(named: str | Path | None) -> list[Lines]:
-    """Return the content of the files. One that is named has to exist, and is the only one."""
-    if named is not None:
-        return [] if str(named).lower() == "none" else [_read(Path(named), is_user=True)]
-    files = {Path.home() / ".ssh" / "config": True, config_file.SYSTEM: False}
-    return [_read(one, is_user=is_user) for one, is_user in files.items() if os.path.exists(one)]
-
-
-def _read(file: Path, *, is_user: bool) -> Lines:
-    try:
-        return config_lines.read(file, is_user=is_user)
-    except OSError as error:
-        named = error.filename or file
-        raise ConfigInvalid(f"cannot read {named}: {error.strerror}") from error

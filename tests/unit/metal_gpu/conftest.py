@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +26,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / ".ssh").mkdir(parents=True, mode=0o700)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    # ssh takes the home of /etc/passwd: the real program gets the files of this one.
+    of_home = tmp_path / "of-home"
+    of_home.write_text(
+        f"Include {folder}/.ssh/config\n"
+        f"UserKnownHostsFile {folder}/.ssh/known_hosts {folder}/.ssh/known_hosts2\n"
+    )
+    program = tmp_path / "programs" / "ssh"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {of_home} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return folder
 
 

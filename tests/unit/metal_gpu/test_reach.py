@@ -49,17 +49,16 @@ def test_who_was_named() -> None:
 
 def test_a_configuration_that_cannot_be_read(home: Path) -> None:
     (home / ".ssh" / "config").write_text("ConnectTimeout soon\n")
-    with pytest.raises(ConfigInvalid, match="soon"):
+    with pytest.raises(ConfigInvalid, match=r"config:? line 1: "):
         _reach("127.0.0.1:1")
 
 
-@pytest.mark.parametrize("port", ["many", "70000"])
-def test_a_target_that_cannot_be_used_does_not_end_the_others(home: Path, port: str) -> None:
-    (home / ".ssh" / "config").write_text(f"Host gpu-1\n  Port {port}\n")
+def test_a_target_that_cannot_be_used_does_not_end_the_others(home: Path) -> None:
+    (home / ".ssh" / "config").write_text("Host gpu-1\n  IdentityFile /keys/%C\n")
     heard: list[Answer] = []
     first, second = reach(parse(["gpu-1", "127.0.0.1:1"]), Settings(), heard=heard.append)
     assert first.answer.state is State.NOT_ASKED
-    assert port in str(first.answer.error)
+    assert "only ssh knows %C" in str(first.answer.error)
     assert second.answer.state is State.REFUSED
     assert len(heard) == 2
 

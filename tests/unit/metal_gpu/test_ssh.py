@@ -127,11 +127,14 @@ def test_changed_key_of_an_alias_at_another_port(start, key, home, host_key, tmp
     assert found["code"] == "HOST_KEY_CHANGED"
 
 
-def test_configuration_of_the_host_is_that_of_its_jump_host(start, known, key, tmp_path):
+def test_configuration_of_the_host_is_that_of_its_jump_host(start, known, key, home, tmp_path):
     """As for `ssh -F FILE -J HOST`."""
     jump, server = start(Machine(keys=[key])), start(Machine(keys=[key]))
     settings = known(jump, server)
-    (tmp_path / "own").write_text(f"Host gate\n HostName 127.0.0.1\n Port {jump.port}\n")
+    (tmp_path / "own").write_text(
+        f"UserKnownHostsFile {home}/.ssh/known_hosts\n"
+        f"Host gate\n HostName 127.0.0.1\n Port {jump.port}\n"
+    )
     host = at(server, jump="admin@gate", config_file=str(tmp_path / "own"))
     with connect(host, settings) as session:
         assert session.run("echo in").stdout == b"in\n"
@@ -158,8 +161,6 @@ def test_changed_key_in_a_file_of_its_own(start, key, home, tmp_path):
     server.machine.host_keys = (new_key(tmp_path / "other"),)
     found = finding(host, Settings(user="admin", accept_new_host_keys=True))
     assert found["code"] == "HOST_KEY_CHANGED"
-    host = at(server, options={"userknownhostsfile": f"{home}/%C"})
-    assert "only ssh knows %C" in finding(host, Settings(user="admin"))["message"]
 
 
 @pytest.mark.parametrize("is_same", [True, False])
@@ -389,7 +390,7 @@ def test_jump_host_behind_itself(home, config):
     with ThreadPoolExecutor() as threads:
         found = [*threads.map(lambda host: finding(host, Settings()), hosts)]
     for one in found:
-        assert re.search("ProxyJump: the way to (gate|second) leads through", one["message"])
+        assert re.search("ProxyJump: the way to|jumphost loop via", one["message"])
 
 
 class TestSudo:
