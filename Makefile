@@ -35,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.ansible/bytecode
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap environments demo test test-full lint unit sanity molecule bench hardware hardware-kit dist dist-test docs changelog command readmes lab-up lab-down clean
+.PHONY: help bootstrap environments demo test test-full lint unit sanity molecule bench hardware hardware-kit dist dist-test docs changelog command readmes returns lab-up lab-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,6 +129,9 @@ command: environments $(LINK) ## generate docs/command.md from the help of metal
 
 readmes: environments ## generate the variables in each role's README from its argument spec
 	@python scripts/role_readmes.py
+
+returns: environments ## generate RETURN of metal.gpu.node_info from the types of an observation
+	@python scripts/returns.py
 
 lab-up: ## start a laboratory of tests/labs with bare nodes: make lab-up LAB=mixed
 	@scripts/bootstrap laboratory

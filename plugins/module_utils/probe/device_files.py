@@ -25,15 +25,15 @@ class DeviceFile(TypedDict):
     path: str
     major: int
     minor: int
-    mode: str
-    linked: bool  # in /dev/char, where runc looks it up
+    mode: str  # octal digits, such as `0666`
+    linked: bool  # whether it is in `/dev/char`, where runc looks it up
 
 
 class Obstacle(TypedDict):
     """What stands in the place of a character device, so that nobody can create it."""
 
     path: str
-    type: str  # directory, file, link (to what is no device) or other
+    type: str  # `directory`, `file`, `link` (to no device) or `other`
 
 
 def read_device_files(root: Path) -> list[DeviceFile]:

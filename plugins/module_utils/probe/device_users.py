@@ -32,9 +32,9 @@ class DeviceUser(TypedDict):
     """A process that has the driver open."""
 
     pid: int
-    command: str
-    pod: str | None  # UID; None outside of pods
-    computes: bool  # or only asks the driver, as monitoring does
+    command: str  # at most 15 characters
+    pod: str | None  # its UID
+    computes: bool  # whether it has `/dev/nvidia-uvm` open, as programs of CUDA have
 
 
 def read_device_users(root: Path) -> list[DeviceUser]:

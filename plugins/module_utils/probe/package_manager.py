@@ -43,7 +43,7 @@ _FLOCK = "hhqqi"  # l_type, l_whence, l_start, l_len, l_pid
 class Lock(TypedDict):
     """The process that holds a lock."""
 
-    path: str  # of the lock
+    path: str  # file of the lock
     pid: int  # 0 if it is in another container
     command: str  # empty if it cannot be read
 

@@ -42,13 +42,13 @@ class PackageSource(TypedDict):
     """An address and suite that packages come from, and the file that contains them."""
 
     path: str
-    url: str  # without credentials
+    url: str  # without credentials; variables are not replaced
     suite: str  # empty for dnf
     section: str  # empty for apt
     components: str  # empty for dnf, and for a flat repository
-    signed_by: str  # keyring or fingerprints; EMBEDDED_KEY for a key itself; empty for every key
-    unsigned: str  # the options that disable signature checks; empty if these are enabled
-    credentials: bool  # whether the address in the file has any
+    signed_by: str  # keyring or fingerprints; `embedded`: a key in the file; empty: any key
+    unsigned: str  # the options that disable signature checks
+    credentials: bool  # whether the address has credentials
 
 
 def read_sources(root: Path) -> list[PackageSource]:

@@ -42,10 +42,10 @@ class FlagData(TypedDict):
     """A flag of a service, and the place that contains it."""
 
     name: str
-    value: str | None
-    file: str | None
-    variable: str | None
-    effective: bool
+    value: str | None  # `***` if it is not needed, as it can be secret
+    file: str | None  # None: the process runs with it, but no file of the unit has it
+    variable: str | None  # the variable in this file that has it
+    effective: bool  # false: another file overrides it, or the unit does not use it
 
 
 class ServiceData(TypedDict):
@@ -63,7 +63,7 @@ class ServiceData(TypedDict):
 class ProgramFileData(TypedDict):
     """The file of a program."""
 
-    path: str  # where it is, or would be
+    path: str  # also if it is not there
     exists: bool
     executable: bool
 

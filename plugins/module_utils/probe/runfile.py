@@ -33,12 +33,12 @@ _DISPLAY = re.compile(r"\.X(\d+)-lock$")
 class Installer(TypedDict):
     """The driver of a `.run` file, and what such a file needs."""
 
-    version: str | None  # that was installed by a .run file
-    uninstaller: bool
-    free_mib: int | None
-    runs_programs: bool | None
-    displays: list[str]
-    stops: bool  # a file of packages forbids it
+    version: str | None  # version that it has installed
+    uninstaller: bool  # whether `nvidia-uninstall` exists
+    free_mib: int | None  # space in `/var/lib`, where it unpacks itself
+    runs_programs: bool | None  # whether programs can run from there, so not `noexec`
+    displays: list[str]  # displays of running X servers, such as `:0`
+    stops: bool  # whether packages forbid it by `alternate-install-present`
 
 
 def read_installer(root: Path) -> Installer:

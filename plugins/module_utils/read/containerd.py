@@ -68,16 +68,16 @@ class Runtime(TypedDict):
     type: str
     binary: str  # empty: the default of the type
     systemd_cgroup: bool
-    base_runtime_spec: str  # a file with the defaults of containers; empty: the engine's own
+    base_runtime_spec: str  # file with the defaults of containers; empty: containerd's own
 
 
 class Registry(TypedDict):
     """Where the CRI plugin looks for the settings of registries."""
 
-    folders: list[str]  # of hosts.toml files; empty: the default of the version
-    mirrors: list[str]  # registries with mirrors in this file, which forbid folders
-    tls: list[str]  # servers with certificates in this file, likewise
-    reads_lists: bool  # whether several folders are looked at, or taken for one name
+    folders: list[str]  # folders of `hosts.toml` files; empty: the default of the version
+    mirrors: list[str]  # registries with mirrors in the configuration itself
+    tls: list[str]  # servers with certificates in the configuration itself
+    reads_lists: bool  # whether it reads several folders, or takes them for one name
 
 
 NO_REGISTRY: Registry = {"folders": [], "mirrors": [], "tls": [], "reads_lists": True}

@@ -67,20 +67,20 @@ NO_LOG: Log = {"start": "", "end": ""}
 class Build(TypedDict):
     """State of one source of the driver's module."""
 
-    built: bool | None  # for the running kernel; None without source
-    kernels: list[str]  # for which a module was built
-    unfinished: list[str]  # whose build was interrupted; DKMS builds again only after a removal
-    log: str | None  # of a failed build
-    failed: str | None  # the kernel of that build; None: unknown
-    error: str | None  # the words of the compiler in the log
+    built: bool | None  # whether there is a module for the running kernel; None without source
+    kernels: list[str]  # kernels for which a module was built
+    unfinished: list[str]  # kernels whose build was interrupted: DKMS needs `dkms remove` first
+    log: str | None  # path of the log of a failed build
+    failed: str | None  # the kernel of that build
+    error: str | None  # the first errors at the end of that log
 
 
 class Dkms(Build):
     """State of the driver's module in DKMS: of all sources together, and of each."""
 
-    sources: list[str]  # names and versions in the syntax of dkms: "nvidia/580.178.04"
-    addable: list[str]  # others in /usr/src, which `dkms install` adds by itself
-    builds: dict[str, Build]  # by these
+    sources: list[str]  # names and versions that DKMS has, such as `nvidia/580.178.04`
+    addable: list[str]  # others in `/usr/src`, which `dkms install` adds by itself
+    builds: dict[str, Build]  # the same of each source
 
 
 def parse(paths: Iterable[str], release: str | None, logs: Mapping[str, Log]) -> Dkms:

@@ -99,7 +99,7 @@ _CGROUP_DRIVER = "native.cgroupdriver="
 class Runtime(TypedDict):
     """A runtime of containers."""
 
-    type: str | None  # of a containerd shim; None: an OCI runtime
+    type: str | None  # containerd shim; None: an OCI runtime
     binary: str | None
 
 

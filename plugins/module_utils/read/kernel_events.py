@@ -32,13 +32,13 @@ _FATAL = re.compile(rf"\bFatal\b|{_ENDED.pattern}")
 class Event(TypedDict):
     """An error that the driver reported once or several times."""
 
-    source: str  # XID, SXID or LOST
-    address: str
-    number: int | None
-    count: int
+    source: str  # `xid` of a GPU, `sxid` of an NVSwitch, `lost` for a GPU that fell off the bus
+    address: str  # address, as in `pci`
+    number: int | None  # Xid or SXid
+    count: int  # number of lines
     first: int  # seconds since boot
-    last: int
-    line: str  # the last one, or the last one with "Fatal"
+    last: int  # seconds since boot
+    line: str  # last line, or last line with `Fatal`, at most 200 characters
 
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)

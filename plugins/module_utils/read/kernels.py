@@ -34,8 +34,8 @@ class Kernel(TypedDict):
     """An installed kernel."""
 
     release: str
-    headers: bool  # whether a module can be built for it
-    module: bool  # whether it has the nvidia module
+    headers: bool  # whether they are installed
+    module: bool  # whether it has the `nvidia` module
 
 
 def releases(images: Iterable[str], running: str) -> list[str]:

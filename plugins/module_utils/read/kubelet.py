@@ -82,11 +82,11 @@ class Gate(TypedDict):
     """A gate set in one place."""
 
     name: str
-    value: bool | None  # None: not a boolean, which the kubelet rejects
+    value: bool | None  # None: no boolean, so the kubelet rejects it
     file: str | None  # None: the kubelet runs with it, but no file contains it
-    where: str  # "flag" or "config"
-    flag: str | None  # the variable that contains the flag, else "--feature-gates"
-    effective: bool  # False: written in a file, but not used
+    where: str  # `flag` or `config`
+    flag: str | None  # the variable that contains the flag, else `--feature-gates`
+    effective: bool  # false: it is in a file, but not used
 
 
 def parse_gates_flag(value: str) -> dict[str, bool | None]:

@@ -31,7 +31,7 @@ _OF_GPUS = "nvidia.com/"
 class Holding(TypedDict):
     """The devices of one resource that a container has."""
 
-    pod: str  # UID
+    pod: str  # its UID
     container: str
     resource: str
     devices: list[str]
@@ -40,8 +40,8 @@ class Holding(TypedDict):
 class Devices(TypedDict):
     """What the kubelet knows about devices of NVIDIA; healthy ones by resource."""
 
-    registered: dict[str, list[str]]
-    holdings: list[Holding]
+    registered: dict[str, list[str]]  # ids of healthy devices by resource
+    holdings: list[Holding]  # devices of containers
 
 
 def parse_checkpoint(content: str) -> Devices | None:

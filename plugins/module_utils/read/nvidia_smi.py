@@ -120,9 +120,13 @@ class NvmlDevice(NamedTuple):
 class Failure(TypedDict):
     """An error of nvidia-smi as a whole, or of one of the GPUs."""
 
+    # `not_installed`, `timeout`, `driver_not_loaded`, `library_mismatch`, `library_not_found`,
+    # `no_devices`, `gpu_lost`, `gpu_error`, `no_permission`, `blocked_by_system`,
+    # `inforom_corrupted`, `insufficient_power`, `interrupt_problem`, `function_not_found`,
+    # `not_supported`, `invalid_argument` or `unknown`
     code: str
-    exit_code: int | None
-    message: str
+    exit_code: int | None  # None: it did not exit in time
+    message: str  # what it printed in addition to rows, else the error of a GPU
 
 
 class NvmlAnswer(NamedTuple):

@@ -96,38 +96,38 @@ class FabricWords(TypedDict):
 class Instance(TypedDict):
     """A part of a GPU. Its files in /dev are known only to the driver; empty: not known."""
 
-    index: int | None
+    index: int | None  # number on its GPU
     gpu_instance: int | None
     compute_instance: int | None
-    files: list[str]
+    files: list[str]  # paths below `/dev/nvidia-caps`, if the driver lists them
 
 
 class Health(TypedDict):
     """What a GPU reports of itself; None: not offered, or not known."""
 
-    pci_address: str
+    pci_address: str  # address, as in `pci`
     uuid: str | None
     model: str | None
-    recovery_action: str | None
-    uncorrected: int | None
-    uncorrected_sram: int | None
-    uncorrected_ever: int | None
-    sram_threshold_exceeded: bool | None
-    unrepairable_memory: bool | None
-    repairs_pending: list[str]
-    remapped: int | None
-    remap_pending: bool | None
-    remap_failed: bool | None
-    pages_retired: int | None
-    pages_pending: bool | None
-    clocks: list[str]
-    link: Link
-    mig: str | None
-    mig_pending: str | None
-    mig_instances: list[Instance] | None
-    compute_mode: str | None
-    virtualization: str | None
-    license: str | None
+    recovery_action: str | None  # what the driver wants, such as `Reset`; `None`: nothing
+    uncorrected: int | None  # memory errors since the last reset
+    uncorrected_sram: int | None  # those of them in SRAM, which no spare row replaces
+    uncorrected_ever: int | None  # the same since the GPU was built; these are over
+    sram_threshold_exceeded: bool | None  # whether SRAM had more errors than NVIDIA tolerates
+    unrepairable_memory: bool | None  # whether the GPU has memory that it cannot repair
+    repairs_pending: list[str]  # what the next reset repairs, `channel` and `tpc`
+    remapped: int | None  # number of rows of memory whose spare rows are in use
+    remap_pending: bool | None  # whether the next reset replaces rows
+    remap_failed: bool | None  # whether a defective row could not be replaced
+    pages_retired: int | None  # number of pages of memory, on GPUs before Ampere
+    pages_pending: bool | None  # whether the next reset retires pages
+    clocks: list[str]  # why they are lower than possible, such as `hw_thermal_slowdown`
+    link: Link  # PCIe lanes, and the PCIe generation that GPU and slot support
+    mig: str | None  # `Enabled` or `Disabled`
+    mig_pending: str | None  # the same after the next reset
+    mig_instances: list[Instance] | None  # MIG instances; None: the report does not list them
+    compute_mode: str | None  # which programs may use it, such as `Default`
+    virtualization: str | None  # what a virtual machine has of it, such as `VGPU` for a part
+    license: str | None  # words about the license of a part
 
 
 class Gpu(Health):

@@ -27,11 +27,11 @@ _FAMILIES = {
 class OsRelease(TypedDict):
     """The operating system; None: missing from the file."""
 
-    id: str | None
+    id: str | None  # distribution, from `/etc/os-release`
     version_id: str | None
     codename: str | None
-    family: str  # "debian", "redhat", "suse" or "other"
-    name: str | None
+    family: str  # `debian`, `redhat`, `suse` or `other`
+    name: str | None  # its full name, `PRETTY_NAME`
 
 
 def parse_os_release(text: str) -> OsRelease:

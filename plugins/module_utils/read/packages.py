@@ -86,7 +86,7 @@ class Unfinished(TypedDict):
     """A package whose installation dpkg started and did not finish."""
 
     version: str
-    state: str
+    state: str  # `unpacked`: not tried yet; `half-configured` or `half-installed`: failed
 
 
 class Relations(NamedTuple):

@@ -36,11 +36,11 @@ _RESERVING = re.compile(r".*vfio.*|pci-stub|(?:xen-)?pciback")
 GpuRow = TypedDict(
     "GpuRow",
     {
-        "address": str,  # as sysfs writes it, such as "0000:03:00.0"
+        "address": str,  # in the form of sysfs, such as `0000:03:00.0`
         "vendor": str,
         "device": str,
-        "class": str,  # base class and subclass, such as "0302"
-        "driver": "str | None",  # name of the bound driver
+        "class": str,  # class id, such as `0302`
+        "driver": "str | None",  # the kernel driver that is bound to it
         "numa_node": "int | None",
     },
 )

@@ -58,18 +58,19 @@ _OF_UBUNTU = Pair("/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok
 class Files(TypedDict):
     """Which of the two files are there."""
 
-    # Its path, or the line of the settings: of a key in a token, or one that is not understood.
+    # its path, or the line of DKMS's settings that is not understood, without a PIN
     private_key: str
-    # Its path, or the line of the settings that is not understood; None: the file is missing.
+    # its path, or the line of DKMS's settings that is not understood, without a PIN
     certificate: str | None
-    missing_key: str | None  # path of the private key, if this file is missing
+    # path of the private key, if this file is missing; the next build creates both
+    missing_key: str | None
     missing_certificate: str | None  # path of the certificate, if this file is missing
 
 
 class Signing(Files):
     """The key that signs the modules of DKMS, on a node with Secure Boot."""
 
-    state: str  # a State
+    state: str  # `enrolled`, `requested` (confirmed at the next boot), `missing` or `unknown`
     error: str | None  # why the state is unknown
 
 

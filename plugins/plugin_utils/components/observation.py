@@ -29,8 +29,8 @@ class Failure(TypedDict):
     """A component that could not be observed, because its code has a defect."""
 
     component: str
-    error: str
-    place: str
+    error: str  # without credentials
+    place: str  # files and lines of the code, the innermost last
 
 
 class ObservationFailed(Exception):

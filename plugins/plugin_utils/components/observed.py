@@ -60,4 +60,4 @@ class Node(
 ):
     """The observation of a node, `gpu_node`."""
 
-    engines: Engines
+    engines: Engines  # container engines, installed or not

@@ -40,15 +40,15 @@ class Version(TypedDict):
     """The version of a program."""
 
     version: str | None
-    version_error: str | None
+    version_error: str | None  # what it printed for `--version`, if that is no version
 
 
 class Program(Version):
     """The program of a service."""
 
-    installed: bool
-    path: str | None
-    running: bool | None
+    installed: bool  # whether the program exists or runs
+    path: str | None  # what the unit runs or starts, else the program in the `PATH`
+    running: bool | None  # whether its unit is active
 
 
 class Raw:

@@ -161,9 +161,9 @@ def extend(
 class Change(TypedDict):
     """A value that an edit changed."""
 
-    key: list[str]  # the path to the value
+    key: list[str]  # path of keys
     before: object  # None: there was none
-    after: str | None  # the fingerprint of the new value; None: the edit removed it
+    after: str | None  # fingerprint of the new value; None: the edit removed it
 
 
 class Summary(NamedTuple):

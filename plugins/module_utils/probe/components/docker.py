@@ -27,8 +27,8 @@ class Proxy(TypedDict):
     """A variable of the service's environment that names a proxy."""
 
     file: str
-    ours: bool  # in the block of the role
-    sha256: str
+    ours: bool  # whether it is in the block of the role
+    sha256: str  # hash of the value, which can have a password
 
 
 class Values(TypedDict):

@@ -45,7 +45,7 @@ class Mounted(TypedDict):
     type: str
     source: str
     read_only: bool
-    version: str  # of NFS; empty: it has none
+    version: str  # version of NFS
 
 
 class Values(TypedDict):

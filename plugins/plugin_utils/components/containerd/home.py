@@ -30,15 +30,15 @@ class Home(TypedDict):
 
     name: str
     unit: str
-    is_managed: bool  # it generates the main configuration file
-    detects_runtimes: bool
-    watched: str | None  # the folder of drop-ins whose changes it applies itself
-    template: str | None  # of an admin, from which it generates the file
-    template_lists_runtimes: bool  # without a template, the distribution's own one does
-    runtime_in_path: bool  # whether it finds the NVIDIA runtime in its PATH
-    started_after_runtime: bool  # the NVIDIA runtime was there when it started
+    is_managed: bool  # whether it generates the configuration file
+    detects_runtimes: bool  # whether it looks for the NVIDIA runtime when it starts
+    watched: str | None  # folder of drop-ins whose changes it applies itself
+    template: str | None  # file of an admin, from which it generates the configuration
+    template_lists_runtimes: bool  # whether the template, if any, lists the runtimes that it finds
+    runtime_in_path: bool  # whether its `PATH` has the NVIDIA runtime's folder
+    started_after_runtime: bool  # whether the NVIDIA runtime was there when it started
     former_drop_ins: list[str]  # drop-ins in a format that the next start refuses
-    host_containerd: bool  # whether containerd.service runs, too
+    host_containerd: bool  # whether `containerd.service` runs, too
 
 
 def data_of(raw: Raw) -> ContainerdData | None:

@@ -43,41 +43,43 @@ class Config(TypedDict):
     path: str
     exists: bool | None
     version: int | None
-    imports: list[str]
-    cri_tables: list[str]
-    imported_cri: list[str]
-    imported_nvidia: list[str]
-    imported_folders: dict[str, str]  # what imported files say of folders of hosts.toml files
-    missing_imports: list[str]
-    outline: dict[str, object]  # its tables and keys, without values
-    error: str | None
-    obstacle: str | None
+    imports: list[str]  # patterns of imported files
+    cri_tables: list[str]  # tables of the CRI plugin in the file, the newest form first
+    imported_cri: list[str]  # imported files with settings of the CRI plugin
+    imported_nvidia: list[str]  # imported files with the runtime `nvidia`
+    # `config_path` of registries in imported files; the last one counts
+    imported_folders: dict[str, str]
+    missing_imports: list[str]  # imported files that do not exist, with the importing file
+    outline: dict[str, object]  # tables and keys, without values
+    error: str | None  # why it cannot be read, or containerd rejects it, with the place
+    obstacle: str | None  # why it cannot be edited, although containerd accepts it
+    # a command, or files, with the runtimes; None: these are unknown or defaults
     source: str | None
 
 
 class Containerd(Program):
     """The containerd service, or the one of the node's Kubernetes distribution."""
 
-    home: homes.Home | None
+    home: homes.Home | None  # the Kubernetes distribution that contains it: k3s, RKE2 or k0s
     socket: str | None
-    runc: ProgramFileData
-    config: Config
-    needs_reload: bool
-    changed_since_start: list[str]
-    edited_since_start: list[str]  # by this collection
-    cri_enabled: bool | None
-    cdi_enabled: bool | None
-    default_runtime: str | None
-    runtimes: dict[str, containerd.Runtime]
-    registry: containerd.Registry
-    conflicts: list[str]  # with these, its CRI plugin does not load
-    missing_specs: list[str]
+    runc: ProgramFileData  # file of `runc`
+    config: Config  # the main configuration file
+    needs_reload: bool  # whether files of its unit are newer than what systemd has loaded
+    changed_since_start: list[str]  # files that are not yet effective
+    edited_since_start: list[str]  # those of them that a role of this collection edited
+    cri_enabled: bool | None  # whether the CRI plugin is enabled, which the kubelet needs
+    cdi_enabled: bool | None  # whether it is for pods
+    default_runtime: str | None  # runtime of pods without a RuntimeClass
+    runtimes: dict[str, containerd.Runtime]  # runtimes by name
+    registry: containerd.Registry  # where the CRI plugin looks for settings
+    conflicts: list[str]  # settings with which the CRI plugin does not load at the next start
+    missing_specs: list[str]  # files of `base_runtime_spec` that do not exist, with the runtime
 
 
 class Engines(TypedDict):
     """Its place among the engines."""
 
-    containerd: Containerd
+    containerd: Containerd  # containerd of the host, or of its Kubernetes distribution
 
 
 class Observed(TypedDict):

@@ -28,13 +28,16 @@ class Config(TypedDict):
 
     path: str
     exists: bool | None
-    files: list[str]  # in the order in which CRI-O reads them
-    runtime_files: dict[str, list[str]]  # those that have a table of a runtime, by its name
-    without_monitor: dict[str, list[str]]  # of these, those whose table needs a monitor
-    monitor: str | None  # of every runtime, according to the files
-    defaults: dict[str, str]  # the default runtime, by the file that chooses it
-    error: str | None
-    obstacles: dict[str, str]  # why a file must not be edited, by path
+    files: list[str]  # paths in the order in which CRI-O reads them
+    # files with a table of a runtime, by its name; the last one counts
+    runtime_files: dict[str, list[str]]
+    without_monitor: dict[str, list[str]]  # those whose table lacks a `monitor_path` that it needs
+    monitor: str | None  # program `conmon` of all runtimes, according to the files
+    # the default runtime, by the file that chooses it; the last one counts
+    defaults: dict[str, str]
+    error: str | None  # why a file cannot be read
+    obstacles: dict[str, str]  # why files cannot be edited, by path
+    # a command, or files, with the runtimes; None: these are unknown or defaults
     source: str | None
 
 
@@ -43,7 +46,7 @@ class Hook(TypedDict):
 
     path: str
     program: str
-    always: bool | None  # its condition `always`
+    always: bool | None  # its condition of this name
     error: str | None  # why the file cannot be edited
 
 
@@ -51,23 +54,23 @@ class Crio(Program):
     """The CRI-O service."""
 
     config: Config
-    changed_since_start: list[str]
-    edited_since_start: list[str]  # by this collection
-    monitor_in_path: bool
-    monitor: str | None
-    default_runtime: str | None
-    runtimes: dict[str, crio.Runtime]
-    cdi_dirs: list[str]
-    hooks_dirs: list[str]
-    hooks: list[Hook]
-    auth_file: str | None  # with the logins of registries
+    changed_since_start: list[str]  # configuration and hooks that are not yet effective
+    edited_since_start: list[str]  # those of them that a role of this collection edited
+    monitor_in_path: bool  # whether `conmon` is in the PATH
+    monitor: str | None  # program `conmon` of all runtimes; None if each has its own
+    default_runtime: str | None  # runtime of pods without a RuntimeClass
+    runtimes: dict[str, crio.Runtime]  # runtimes by name
+    cdi_dirs: list[str]  # folders of CDI specifications
+    hooks_dirs: list[str]  # folders of OCI hooks
+    hooks: list[Hook]  # OCI hooks that call a program of NVIDIA's
+    auth_file: str | None  # file with the logins of registries
     openshift: str | None  # what shows that it is a part of OpenShift
 
 
 class Engines(TypedDict):
     """Its place among the engines."""
 
-    crio: Crio
+    crio: Crio  # CRI-O, as the running engine answers, else from its files
 
 
 class Observed(TypedDict):

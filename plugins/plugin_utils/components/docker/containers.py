@@ -25,19 +25,19 @@ class Container(TypedDict):
 class Running(Container):
     """A running container."""
 
-    of_pod: bool
-    ephemeral: bool
-    noted: bool
-    gpus: bool
-    gpus_by_hook: bool
+    of_pod: bool  # whether the kubelet made it
+    ephemeral: bool  # whether Docker removes it when it exits
+    noted: bool  # whether it ran when the role `docker_ce` began to replace Docker
+    gpus: bool  # whether it requested GPUs, as by `--gpus`, or named devices of CDI
+    gpus_by_hook: bool  # whether it has them by the hook of NVIDIA's runtime
 
 
 class V1(TypedDict):
     """Remains of nvidia-docker v1."""
 
-    unit: bool
+    unit: bool  # whether it exists
     volumes: list[str]
-    containers: list[Container]
+    containers: list[Container]  # containers with such volumes, running or not
 
 
 def _hook_drivers(raw: Raw, version: str | None, *, has_cdi: bool) -> tuple[str, ...]:

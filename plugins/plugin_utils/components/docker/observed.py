@@ -48,15 +48,16 @@ class Config(TypedDict):
 
     path: str
     exists: bool | None
-    error: str | None
-    obstacle: str | None
+    error: str | None  # why it cannot be read
+    obstacle: str | None  # why it cannot be edited, although Docker accepts it
+    # a command, or the file, with the runtimes; None: these are unknown or defaults
     source: str | None
-    settings: list[str]
-    outline: dict[str, object]  # its tables and keys, without values
-    fingerprints: dict[str, str]  # of its values, by key path
+    settings: list[str]  # keys of the file
+    outline: dict[str, object]  # its keys, without values
+    fingerprints: dict[str, str]  # SHA-256 of each value, by key path
     default_runtime: str | None
-    runtimes: dict[str, docker.Runtime]
-    cdi_enabled: bool | None
+    runtimes: dict[str, docker.Runtime]  # runtimes by name
+    cdi_enabled: bool | None  # whether the file or the version enables it
 
 
 class Starter(TypedDict):
@@ -72,50 +73,53 @@ class CriDockerd(TypedDict):
     installed: bool
     version: str | None
     running: bool | None
-    enabled: bool
+    enabled: bool  # whether it starts at boot
     socket: str | None
 
 
 class Docker(Program):
     """The Docker Engine."""
 
-    server_version: str | None
-    client_path: str | None
-    answers: bool
-    enabled: bool
-    socket_active: bool
-    needs_reload: bool
-    changed_since_start: list[str]
-    unread: unread.Unread
-    program: Starter | None
-    flags_source: str | None
-    flags: list[FlagData]
-    config: Config
-    proxy: dict[str, Proxy]  # by name of the variable
-    default_runtime: str | None
-    runtimes: dict[str, docker.Runtime]
-    live_restore: bool | None
-    data_root: str | None
-    storage_driver: str | None
-    containers: list[Running]
-    mirrors: list[str] | None
+    server_version: str | None  # version of the running engine
+    client_path: str | None  # path of the program `docker`
+    answers: bool  # whether it answers `docker info` and `docker ps` of root
+    enabled: bool  # whether it starts at boot
+    socket_active: bool  # whether systemd listens on `docker.socket`
+    needs_reload: bool  # whether files of its unit are newer than what systemd has loaded
+    changed_since_start: list[str]  # programs that it looks for at its start, and that are newer
+    unread: unread.Unread  # what the role `docker_ce` has written, and Docker has not read since
+    program: Starter | None  # program in its unit, and the file that names it
+    flags_source: str | None  # the same as of the kubelet
+    flags: list[FlagData]  # flags that are in force or in files
+    config: Config  # `daemon.json`, or the file of `--config-file`; it may not be effective yet
+    proxy: dict[str, Proxy]  # variables in the unit's files, in capitals
+    default_runtime: str | None  # runtime of containers that name none
+    runtimes: dict[str, docker.Runtime]  # runtimes by name
+    live_restore: bool | None  # whether containers keep running without the engine
+    data_root: str | None  # folder of containers and images
+    storage_driver: str | None  # its name, or the name of the snapshotter
+    containers: list[Running]  # running containers
+    mirrors: list[str] | None  # addresses of mirrors of `docker.io`, without a slash at the end
+    # containers outside of pods, by the runtime without which they do not start
     made_with: dict[str, list[str]]
+    # containers that stopped when the role `docker_ce` replaced Docker
     interrupted: list[Container]
-    record_error: str | None
+    record_error: str | None  # why the record of these cannot be read
+    # script with which a purge of the removed `docker.io` deletes all containers
     purge_script: str | None
-    group: list[str]
-    snap: list[str]
-    rootless: list[str]
-    cri_dockerd: CriDockerd
-    v1: V1
-    cgroup_driver: str | None
+    group: list[str]  # members of the group `docker`
+    snap: list[str]  # programs of a Docker of snapd
+    rootless: list[str]  # sockets and units of engines that users run without root
+    cri_dockerd: CriDockerd  # cri-dockerd, which lets a kubelet use Docker
+    v1: V1  # remains of nvidia-docker v1
+    cgroup_driver: str | None  # `systemd` or `cgroupfs`
     cdi_enabled: bool | None
 
 
 class Engines(TypedDict):
     """Its place among the engines."""
 
-    docker: Docker
+    docker: Docker  # Docker, as the running engine answers, else from its configuration
 
 
 class Observed(TypedDict):

@@ -34,9 +34,9 @@ RELOADABLE = frozenset(
 class Unread(TypedDict):
     """What the role has written, and Docker has not read since."""
 
-    set: list[list[str]]  # key paths of daemon.json
-    removed: list[list[str]]
-    proxy: bool  # the drop-in and its values, which Docker reads only at its start
+    set: list[list[str]]  # key paths of `config`
+    removed: list[list[str]]  # the same of removed ones
+    proxy: bool  # whether the drop-in is newer than the start of Docker
 
 
 def observe(raw: Raw, config: str) -> Unread:

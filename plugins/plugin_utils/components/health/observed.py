@@ -14,14 +14,15 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Ra
 class GpuHealth(TypedDict):
     """The reports of all GPUs, or why they are missing or incomplete."""
 
-    cuda_version: str | None
-    error: str | None
-    gpus: list[Health]
+    cuda_version: str | None  # the newest one that the driver supports
+    error: str | None  # why there is no report, or only a part of it
+    gpus: list[Health]  # the GPUs with a report
 
 
 class Observed(TypedDict):
     """The health of the GPUs."""
 
+    # what the GPUs report of themselves (`nvidia-smi -q -x`); None: not offered, or not known
     health: GpuHealth
 
 

@@ -36,8 +36,8 @@ class File(TypedDict):
     """A configuration file: why it is invalid, and why it cannot be edited."""
 
     path: str
-    error: str | None
-    obstacle: str | None
+    error: str | None  # why it cannot be read
+    obstacle: str | None  # why it cannot be edited
 
 
 class Config(TypedDict):
@@ -45,51 +45,57 @@ class Config(TypedDict):
 
     path: str | None
     exists: bool | None
-    error: str | None
-    obstacle: str | None
+    error: str | None  # why it cannot be read
+    obstacle: str | None  # why it cannot be edited, although the kubelet reads it
 
 
 class ConfigDir(TypedDict):
     """The directory of --config-dir."""
 
     path: str | None
-    files: list[File]
+    files: list[File]  # its files
 
 
 class Kubelet(Program):
     """The kubelet."""
 
-    unit_state: UnitState
+    unit_state: UnitState  # words of systemd
+    # the Kubernetes distribution that contains it, such as k3s
     distribution: distributions.Distribution | None
-    rootless: distributions.Distribution | None  # of a user; the node's kubelet is another one
+    # distribution that a user runs without root, if there is no other kubelet
+    rootless: distributions.Distribution | None
+    # name in the cluster: `--hostname-override`, else `joined_name`, else `hostname`
     node_name: str
+    # name at its next start; None if a cloud provider, a shell or systemd decides
     own_name: str | None
-    joined_name: str | None
+    joined_name: str | None  # name in its client certificate
+    # devices of `nvidia.com` in its checkpoint, an internal file
     devices: kubelet_devices.Devices | None
-    flags_source: str | None
-    flags: list[FlagData]
-    config: Config
-    config_dir: ConfigDir
-    feature_gates: list[kubelet.Gate]
-    health_url: str | None
-    endpoint: str | None
-    last_error: str | None
-    needs_reload: bool
+    flags_source: str | None  # `process`, or `unit` if these are flags that systemd would use
+    flags: list[FlagData]  # flags that are in force or in files
+    config: Config  # file of `--config`
+    config_dir: ConfigDir  # folder of `--config-dir`
+    feature_gates: list[kubelet.Gate]  # places that set a gate
+    health_url: str | None  # None: it is disabled
+    endpoint: str | None  # socket of the container runtime
+    last_error: str | None  # why it failed, from its journal
+    needs_reload: bool  # whether files of its unit are newer than what systemd has loaded
+    # files of its settings that it has not read since they were written
     changed_since_start: list[str]
 
 
 class Cgroup(TypedDict):
     """Version and driver of the control groups."""
 
-    version: int | None
-    driver: str | None
+    version: int | None  # 1 or 2
+    driver: str | None  # cgroup driver that is configured for the kubelet
 
 
 class Observed(TypedDict):
     """The kubelet and its control groups."""
 
     kubelet: Kubelet
-    cgroup: Cgroup
+    cgroup: Cgroup  # control groups
 
 
 class _Setup(NamedTuple):

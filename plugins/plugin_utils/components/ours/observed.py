@@ -20,44 +20,44 @@ _OF_REGISTRIES = f"metal.gpu.{registries.ROLE}"
 class Edit(TypedDict):
     """The edits of a file by one actor."""
 
-    path: str
+    path: str  # path in the engine's configuration, also if that is a link
     actor: str
-    changes: list[Change]
-    untouched: bool
-    error: str | None
+    changes: list[Change]  # edited values
+    untouched: bool  # whether the file has not changed since
+    error: str | None  # why the history cannot be read, so that nothing can be undone
 
 
 class _Entry(TypedDict):
-    version: str
-    before: str | None
+    version: str  # desired version, or the installed one if the role asked for any
+    before: str | None  # None: it was not installed
 
 
 class Entry(_Entry, total=False):
     """A package that a role installed, and the version before."""
 
-    config_sha256: str  # of the configuration file that the package created
+    config_sha256: str  # hash of the configuration file that the package created
 
 
 class Record(TypedDict):
     """The packages that a role installed."""
 
-    path: str
-    packages: Mapping[str, Entry]
-    error: str | None
+    path: str  # file of the record
+    packages: Mapping[str, Entry]  # packages by name
+    error: str | None  # why the record cannot be read
 
 
 class Ours(TypedDict):
     """What this collection left: its own files, edits of the admin's files, and packages."""
 
-    files: list[str]
-    edits: list[Edit]
-    packages: dict[str, Record]
+    files: list[str]  # files with a block of a role; lines outside the block are the admin's
+    edits: list[Edit]  # files that `metal.gpu.config_document` can restore
+    packages: dict[str, Record]  # records of what each role installed, by role
 
 
 class Observed(TypedDict):
     """The changes."""
 
-    ours: Ours
+    ours: Ours  # what this collection changed on the node
 
 
 def observe(raw: Raw) -> Observed:

@@ -21,23 +21,23 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Ra
 class Os(OsRelease):
     """The operating system."""
 
-    architecture: str
+    architecture: str  # machine name, as from `uname -m`
 
 
 class Systemd(TypedDict):
     """The units whose state systemd did not report."""
 
-    unknown: list[str]
-    error: str | None
+    unknown: list[str]  # units, if there is systemd
+    error: str | None  # error of `systemctl`
 
 
 class Kernel(TypedDict):
     """The running kernel."""
 
-    release: str | None
-    compiler: str | None
-    headers: bool
-    modules: list[str]
+    release: str | None  # result of `uname -r`
+    compiler: str | None  # program that compiled it, such as `gcc-12`
+    headers: bool  # whether its headers are installed, so that modules can be built
+    modules: list[str]  # loaded ones among `nvidia*`, `nouveau` and `vfio_pci`
 
 
 class Observed(TypedDict):
@@ -45,15 +45,16 @@ class Observed(TypedDict):
 
     os: Os
     hostname: str | None
-    boot_id: str | None
-    machine_id: str | None
-    read_only: list[str]  # folders that the roles write to
-    init: str
+    boot_id: str | None  # it changes with each boot
+    machine_id: str | None  # it stays the same until somebody installs the system anew
+    read_only: list[str]  # `/etc` and `/var/lib`, if their file systems are mounted read-only
+    init: str  # `systemd` or `other`
     systemd: Systemd
     kernel: Kernel
-    secure_boot: bool | None
-    tools: list[str]  # other ones that write the node's configuration
-    pci: list[GpuRow]
+    secure_boot: bool | None  # whether it is enabled; None without EFI
+    # others that write the configuration: AKS, EKS, kubeadm, Kubespray, the GPU Operator
+    tools: list[str]
+    pci: list[GpuRow]  # GPUs on the PCI bus (vendor 10de, class 0300 or 0302), sorted by address
 
 
 # What asks for units: the known ones, and those whose names only the node has.

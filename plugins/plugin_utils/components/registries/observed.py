@@ -39,20 +39,20 @@ class File(TypedDict):
     """A file of an engine. Its values are only there as hashes with a key."""
 
     mode: str | None
-    error: str | None
+    error: str | None  # why it cannot be read
     obstacle: str | None  # why it cannot be edited
-    values: dict[str, str]  # by key path
-    items: dict[str, list[str]]  # of lists, by key path
-    ours: list[str]  # key paths of values that the role wrote and that are still there
-    our_items: dict[str, list[str]]  # items of lists that the role added, likewise
-    our_folders: list[str]  # that the role made for the file
-    helpers: list[str]  # registries whose logins a program has; * for all of them
+    values: dict[str, str]  # hashes by key path
+    items: dict[str, list[str]]  # hashes of items of lists, by key path
+    ours: list[str]  # key paths of the role's values that are still there
+    our_items: dict[str, list[str]]  # hashes of the role's items of lists, likewise
+    our_folders: list[str]  # folders that the role made for the file
+    helpers: list[str]  # registries whose logins a program has; `*` for all of them
 
 
 class Registries(TypedDict):
     """The files of all engines."""
 
-    files: dict[str, File]  # by path
+    files: dict[str, File]  # files by path
     certificates: dict[str, str]  # hashes of the certificates and keys of the role, by path
     exposed: list[str]  # keys of these that others than root can read
     created: list[str]  # folders that the role made for them
@@ -64,6 +64,7 @@ class Registries(TypedDict):
 class Observed(TypedDict):
     """The files."""
 
+    # files in which engines keep registries, mirrors and logins; each run hashes with a new key
     registries: Registries
 
 

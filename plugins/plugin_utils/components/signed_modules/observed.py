@@ -19,12 +19,13 @@ class Missing(TypedDict):
     """The package that the newest installed kernel lacks."""
 
     package: str
-    error: str | None  # why apt does not install it as things are; None if it does
+    error: str | None  # why apt does not install them without other changes
 
 
 class Observed(TypedDict):
     """None: the next kernel has its modules, or the running one has none either."""
 
+    # Ubuntu's modules that the newest kernel lacks; None: it has them, or no kernel has
     signed_modules: Missing | None
 
 
