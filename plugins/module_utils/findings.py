@@ -68,9 +68,8 @@ Remedy: remove it from the inventory, and run `ansible-playbook -e {name}=VALUE`
 VARIABLE_UNKNOWN (notice): {name} is set for {hosts}, but this collection has no such variable{hint}
 Remedy: correct the name; if another tool uses this variable, ignore this notice
 
-SMOKE_IMAGE_UNUSED (notice): verify_smoke_image is set for {hosts}, but only metal.gpu.leak_test
-  runs it: with the verify_level {level}, the pods of the proof run verify_compute_image, which is
-  not set, so one of NVIDIA's images
+SMOKE_IMAGE_UNUSED (notice): verify_smoke_image is set for {hosts}, but is used only by
+  metal.gpu.leak_test: at level {level}, verify runs NVIDIA's sample image
 Remedy: set verify_compute_image to an image with vectorAdd that the nodes can pull; or set
   `verify_level: list`, which proves less; if verify_smoke_image is only for metal.gpu.leak_test,
   ignore this notice
@@ -339,12 +338,11 @@ DRIVER_NOT_PRESENT (refusal): no driver works ({error}), and nvidia_driver_sourc
 Remedy: install or repair the driver in your way, and run again; or set `nvidia_driver_source: auto`
 
 RUNFILE_UNSUITABLE (refusal): the .run file of driver {version} cannot be installed: {reasons}
-Remedy: set nvidia_driver_runfile_url and nvidia_driver_runfile_sha256 to a file for x86_64 of the
-  version in nvidia_driver_version, free space in /var/lib, or stop the X server, as the message
-  says
+Remedy: for each reason: set nvidia_driver_runfile_url and nvidia_driver_runfile_sha256 to a file
+  for x86_64 of the version in nvidia_driver_version; free space in /var/lib; stop the X server
 
 RUNFILE_UNAVAILABLE (failure): the .run file cannot be fetched: {error}
-Remedy: correct nvidia_driver_runfile_url; the node fetches a URL, and a path is one on the
+Remedy: correct nvidia_driver_runfile_url: the node downloads a URL; a path is read on the
   controller
 
 RUNFILE_CHECKSUM (failure): the .run file does not have the checksum of
@@ -426,7 +424,7 @@ PEERMEM_MISSING (notice): nvidia_driver_peermem is true, but the driver has no m
 Remedy: use a driver of branch 470 or newer that was installed with this module, or remove the
   variable
 
-DRIVER_PIN_TAKEN (refusal): {packages} lets apt take other packages than those of driver {expected}
+DRIVER_PIN_TAKEN (refusal): {packages} pins the driver to another version than {expected}
 Remedy: if nothing else needs that pin, run `apt-get purge {names|PACKAGE}`, and run again; or set
   nvidia_driver_version to the version that it pins
 
@@ -729,8 +727,8 @@ CDI_FILE_INVALID (notice): container engines skip a CDI specification, because i
   {error}
 Remedy: correct or remove the file; its devices are missing until then
 
-CDI_FILE_OUTDATED (notice): in the CDI specification {path}, {evidence}, so containers that get GPUs
-  by it do not start, cannot use CUDA, or have other GPUs than they ask for
+CDI_FILE_OUTDATED (notice): in the CDI specification {path}, {evidence}; containers that use this
+  file may fail to start or get the wrong GPUs
 Remedy: write the file again with the program that wrote it, such as `nvidia-ctk cdi generate
   --output={path|FILE}`, or restart the device plugin if it wrote the file
 
@@ -1563,12 +1561,11 @@ Remedy: install a newer driver (docs/driver.md), or use {instead|an image for an
   only NVIDIA's runtime compares the minor version, CDI runs the image (docs/docker-hosts.md)
 
 IMAGE_CUDA_NEWER (notice): the image {image} is for CUDA {expected}, and driver {driver} supports
-  CUDA {cuda}; machine code of the image runs, but no PTX{ptx}, and no function that is newer than
-  the driver; if the image has cuda-compat, it runs only on GPUs that cuda-compat supports
-Remedy: if a program fails with `unsupported toolchain` or `not supported in the installed CUDA
-  driver`, install a driver for CUDA {expected|in the image's version} (docs/driver.md); if it fails
-  with `forward compatibility was attempted` or `unsupported display driver`, do the same, or use an
-  image without cuda-compat; else nothing is to do
+  CUDA {cuda}; it can run the compiled code of the image, but cannot compile its PTX{ptx} or call
+  newer functions
+Remedy: if a program fails, install a driver for CUDA {expected|in the image's version}
+  (docs/driver.md), or use an image without cuda-compat if the error is `forward compatibility was
+  attempted` or `unsupported display driver`
 
 IMAGE_NEEDS_GPU (failure): the image {image} does not run on the GPUs of this host: {need}
 Remedy: build the programs of the image for these GPUs too, or leave this host out; if the image has

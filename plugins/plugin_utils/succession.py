@@ -3,9 +3,8 @@
 
 """Is the observation of an earlier role of a play still true? No function does I/O.
 
-Between two of our roles that follow each other in the `roles` of a play, nothing else runs on the
-node. So what the first has observed last is true for the second. Anywhere else, tasks of the user
-may have changed the node: between roles that tasks import, and in another play.
+Two of our roles in a row, in the `roles` of a play, need only one observation: nothing else runs on
+the node between them. Anywhere else, tasks of the user may have changed the node.
 """
 
 from __future__ import annotations

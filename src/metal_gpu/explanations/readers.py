@@ -151,9 +151,9 @@ def _of_event(event: Event) -> Reading:
         return Reading(None, title, "an error of an NVSwitch that is not fatal", "nothing to do")
     found, weight = meaning(event), tier(event)
     title = "GPU off the bus" if event["source"] == LOST else f"Xid {event['number']}"
-    action = f"; NVIDIA's action: {found.action}" if found.action else ""
+    action = f". NVIDIA's action: {found.action}" if found.action else ""
     is_known = event["number"] is None or event["number"] in xids.XIDS
-    cause = f"{title} is {found.meaning}{action}" if is_known else f"{title} has no known meaning"
+    cause = f"{title}: {found.meaning}{action}" if is_known else f"{title} has no known meaning"
     if weight in (xids.HARDWARE, xids.RESET):
         return Reading("GPU_ERROR_LOGGED", title, cause, remedy_of_line(event))
     if weight == xids.UNKNOWN:

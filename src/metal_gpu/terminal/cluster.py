@@ -35,7 +35,7 @@ after Ctrl-C.
 
 app = typer.Typer(
     name="kubectl metal_gpu",
-    help="Tell what a cluster alone knows about its GPUs. A kubeconfig is enough.",
+    help="Show the GPUs of a cluster. Needs only a kubeconfig.",
     no_args_is_help=True,
     rich_markup_mode=None,
     # Older versions of typer show the variables of each function, and some are credentials.
@@ -45,7 +45,7 @@ app = typer.Typer(
 
 @app.callback()
 def _group() -> None:
-    """Tell what a cluster alone knows about its GPUs. A kubeconfig is enough."""
+    """Show the GPUs of a cluster. Needs only a kubeconfig."""
 
 
 Names = Annotated[

@@ -54,11 +54,11 @@ def doctor(
 ) -> None:
     """Examine machines: what is there, what `site` would do, and what is wrong, with remedies.
 
-    Changes nothing, and needs no Ansible. Each machine has its own lines, and one that does not
-    answer does not keep the others waiting.
+    Changes nothing, and needs no Ansible. Prints one block per machine. Unreachable machines don't
+    delay the others.
 
-    Exit codes: 0 all is well; 1 a machine has a finding that needs somebody; 2 the arguments or
-    the inventory cannot be used; 3 a machine gave no answer.
+    Exit codes: 0 all is well; 1 a machine has a problem; 2 the arguments or the inventory cannot
+    be used; 3 a machine gave no answer.
 
     Examples:
 

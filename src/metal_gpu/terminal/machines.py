@@ -72,15 +72,14 @@ AcceptKeys = Annotated[
     bool,
     typer.Option(
         "--accept-new-host-keys",
-        help="Add the keys of machines to known_hosts that have none there. "
-        "A key that has changed is refused nevertheless.",
+        help="Add unknown host keys to known_hosts. Changed keys are still refused.",
     ),
 ]
 Timeout = Annotated[
     float, typer.Option(min=1, help="Seconds to wait for a connection, and for a login.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only what needs somebody.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only problems.")]
 
 
 class Chosen(NamedTuple):

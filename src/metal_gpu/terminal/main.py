@@ -63,7 +63,7 @@ _add(top.top)
 app.add_typer(
     cluster.app,
     name="cluster",
-    short_help="Tell what a cluster alone knows about its GPUs. A kubeconfig is enough.",
+    short_help="Show the GPUs of a cluster. Needs only a kubeconfig.",
 )
 
 

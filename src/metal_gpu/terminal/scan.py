@@ -72,7 +72,9 @@ def scan(
             "--strict", help="End with 3 also if a machine of a network or range refuses the login."
         ),
     ] = False,
-    max_addresses: Annotated[int, typer.Option(help="Permit so many addresses.", min=1)] = 4096,
+    max_addresses: Annotated[
+        int, typer.Option(help="Refuse to scan more addresses than this.", min=1)
+    ] = 4096,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -82,9 +84,8 @@ def scan(
 
     Exit codes: 0: every machine was observed. 1: two machines have one name, or the inventory lacks
     a machine or says something else about it. 2: an argument or a file cannot be used. 3: a machine
-    that is named, or that answers SSH, could not be observed; or none was. A machine with two
-    addresses is no problem. In a network or range, neither is one that refuses the login, unless
-    you add --strict: it can be somebody else's.
+    that is named, or that answers SSH, could not be observed; or none was. A machine that refuses
+    the login counts as an error only if you named it, or with --strict.
 
     Example: `metal-gpu scan 10.0.0.0/24 --user admin --write inventory.yml`
     """

@@ -55,7 +55,7 @@ def top(
     ] = None,
     context: Annotated[str | None, typer.Option(help="A context of the kubeconfig.")] = None,
     interval: Annotated[
-        float, typer.Option("--interval", "-n", min=0.5, help="Seconds between two questions.")
+        float, typer.Option("--interval", "-n", min=0.5, help="Refresh interval in seconds.")
     ] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Ask once, print, and end.")] = False,
     as_json: AsJson = False,
@@ -70,7 +70,7 @@ def top(
 
     With `--json`, each interval prints one document in one line. `--quiet` needs `--once`.
 
-    Exit codes: 130 after Ctrl-C. With `--once`: 0 all is well; 1 a GPU or NVSwitch needs somebody;
+    Exit codes: 130 after Ctrl-C. With `--once`: 0 all is well; 1 a GPU or NVSwitch has a problem;
     3 a machine gave no answer. 2: the arguments or the inventory cannot be used.
 
     Examples:

