@@ -155,7 +155,7 @@ def test_restart_that_would_end_the_cri_plugin_is_refused(laboratory, node, brok
     run = laboratory.playbook("metal.gpu.site", "-e", f"nvidia_container_runtime_default={default}")
     assert run.returncode != 0
     assert f"CONTAINERD_FATAL {node}: " in run.output
-    assert "the registry's mirrors and config_path are both set" in " ".join(run.output.split())
+    assert "config_path and mirrors are both set" in " ".join(run.output.split())
     assert started(laboratory, node) == before
 
 
