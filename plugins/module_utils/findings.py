@@ -1134,7 +1134,7 @@ LABEL_OF_ADMIN (failure): the device plugin stays on this node, because this col
 Remedy: remove the label with `kubectl label node NODE KEY-`, or remove the plugin from all nodes at
   once
 
-ROLLOUT_STUCK (failure): the device plugin is not ready: {found}
+ROLLOUT_STUCK (failure): the device plugin is not ready after {seconds} s: {found}
 Remedy: run `kubectl describe pod` and `kubectl logs` for the pod; `could not load NVML library` in
   its log means that the NVIDIA runtime did not start it
 

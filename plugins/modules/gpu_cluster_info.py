@@ -133,6 +133,8 @@ not_running:
   description: Why the DaemonSet of O(rollout) does not run, keyed by node.
   returned: success
   type: dict
+has_former: {description: Whether it has pods of an older revision., returned: success, type: bool}
+seconds: {description: How long the module has waited for it., returned: success, type: int}
 error:
   description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
@@ -156,6 +158,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors impo
     ApiForbidden,
     ApiMissing,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import (
     MANAGED_BY,
     MANAGER,
@@ -208,6 +211,8 @@ NOTHING: dict[str, Any] = {
     "policies_forbidden": [],
     "config_maps": [],
     "not_running": {},
+    "has_former": False,
+    "seconds": 0,
 }
 
 
@@ -248,7 +253,7 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
         if result["config_maps"] and params["permissions"]:
             result |= permissions.run(client, [{**_DELETE, **params["config_map"]}])
     if params["rollout"]:
-        result["not_running"] = rollout.wait(client, params["rollout"])
+        result |= rollout.wait(client, params["rollout"], Timer(params["rollout"]["wait_timeout"]))
     return result
 
 

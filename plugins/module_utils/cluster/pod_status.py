@@ -44,9 +44,7 @@ _NEVER = re.compile(
     r"|authentication required|authorization failed|no basic auth|x509: "
 )
 _BUSY = re.compile(r"(?i)\bQPS\b|\b429\b|too ?many ?requests")
-# The kubelet waits 10 s after the second failure, and then twice as long each time. Without one in
-# 10 minutes, it starts anew: kubernetes v1.37.1, pkg/kubelet/kuberuntime/kuberuntime_manager.go
-_THIRD_FAILURE = re.compile(r"back-off (?:\d+[hm]|[2-9]\d)")
+_JUST_NO_IMAGE = frozenset({"ErrImageNeverPull", "ErrImagePull", "InvalidImageName"})
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREEMPTED = "preempted"
 HOPELESS = NO_IMAGE | {
@@ -67,11 +65,12 @@ def is_hopeless(state: Mapping[str, Any]) -> bool:
     return reason in HOPELESS
 
 
-def is_stuck(pod: Mapping[str, Any]) -> bool:
-    """Tell whether a container has failed again and again just now, or never gets its image."""
-    state = waiting(pod)
-    has_no_image = state.get("reason") in _RETRIED and is_hopeless(state)
-    return has_no_image or bool(_THIRD_FAILURE.match(state.get("message") or ""))
+def has_no_image(state: Mapping[str, Any]) -> bool:
+    """Tell whether the kubelet has just failed to get an image, and no other attempt would help.
+
+    ImagePullBackOff has the error of an attempt that may be five minutes old.
+    """
+    return state.get("reason") in _JUST_NO_IMAGE and is_hopeless(state)
 
 
 def claimed(pod: Mapping[str, Any], resource: str) -> Decimal:

@@ -5,98 +5,180 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import pod_status
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 
 # This label identifies the template of a pod. The generation of the template does not: a rollback
 # to an earlier template keeps its pods.
 _REVISION = "controller-revision-hash"
-_NO_POD = "the node has no pod"
+_LOOK_S = 2.0
 
 
-def wait(client: Client, asked: Mapping[str, Any]) -> dict[str, str]:
-    """Return why the DaemonSet does not run on nodes, when nobody has to wait any longer.
+class Pod(NamedTuple):
+    """A pod of the DaemonSet. In a large cluster there are thousands."""
 
-    `asked` is the option of metal.gpu.gpu_cluster_info. Raises KubeError.
+    uid: str
+    node: str
+    revision: str
+    is_ready: bool
+    restarts: int
+    is_backing_off: bool
+    has_no_image: bool  # and another attempt would not find it
+    words: str
+
+
+class DaemonSet(NamedTuple):
+    """What the controller does."""
+
+    is_seen: bool  # the controller has seen the newest change
+    slots: int  # how many pods it replaces at a time
+
+
+def wait(client: Client, asked: Mapping[str, Any], timer: Timer) -> dict[str, Any]:
+    """Wait until each node has a running pod, or those of the others fail again and again.
+
+    `asked` is the option of metal.gpu.gpu_cluster_info, which returns the result. Lists, because a
+    list is never out of date: an update of thousands of pods has more events than a watch delivers
+    in time. Raises KubeError.
     """
-    timer, namespace = Timer(asked["wait_timeout"]), asked["namespace"]
+    namespace = asked["namespace"]
     query = {"labelSelector": ",".join(asked["selectors"])}
-    revisions = None
-    if asked["revisions"]:
-        # Until the controller has seen a change, the newest revision is the former one.
-        seen: dict[str, bool] = {}
-        name = only("metadata.name", [asked["name"]])
-        for _changed in client.follow(
-            "daemonsets", seen, _is_seen, timer, namespace=namespace, query=name
-        ):
-            if all(seen.values()):
+    first: dict[str, Pod] = {}
+    failed: set[str] = set()  # uids of pods that do not start
+    before: set[Pod] | None = None
+    while True:
+        started_s = timer.elapsed_s()
+        newest, daemonset = None, DaemonSet(is_seen=True, slots=1)
+        if asked["revisions"]:
+            found = client.snapshot(
+                "daemonsets",
+                _read,
+                namespace=namespace,
+                query=only("metadata.name", [asked["name"]]),
+            )
+            daemonset = found.get(asked["name"], daemonset)
+            newest = _newest(client, namespace, query, asked["name"])
+        pods = [*client.snapshot("pods", _keep, namespace=namespace, query=query).values()]
+        for pod in pods:
+            grown = pod.restarts - first.setdefault(pod.uid, pod).restarts
+            if pod.has_no_image or grown >= (1 if first[pod.uid].is_backing_off else 2):
+                failed.add(pod.uid)
+        mine = {pod for pod in pods if pod.node in asked["nodes"]}
+        waiting = not_running(pods, asked["nodes"], newest)
+        if not daemonset.is_seen:
+            waiting = dict.fromkeys(
+                asked["nodes"], "the controller manager does not see the change"
+            )
+        elif waiting:
+            if _is_hopeless(pods, waiting, newest, failed, daemonset.slots):
                 break
-        if not all(seen.values()):
-            return dict.fromkeys(asked["nodes"], "the controller manager does not see the change")
-        revisions = client.snapshot("controllerrevisions", dict, namespace=namespace, query=query)
-    pods: dict[str, dict[str, Any]] = {}
-    waiting: dict[str, str] = {}
-    for _changed in client.follow("pods", pods, dict, timer, namespace=namespace, query=query):
-        found = current(pods.values(), None if revisions is None else revisions.values())
-        waiting = not_running(found, asked["nodes"], is_any=revisions is None)
-        # Pods that do not start keep the controller from updating other nodes.
-        with_pod = [node for node in waiting if node in found]
-        if not waiting or (with_pod and all(pod_status.is_stuck(found[one]) for one in with_pod)):
+        # A container that ends at once is ready for a moment.
+        elif before is None or before == mine:
             break
-    return waiting
-
-
-def _is_seen(daemonset: dict[str, Any]) -> bool:
-    seen = section(daemonset, "status").get("observedGeneration") or 0
-    return bool(seen >= daemonset["metadata"].get("generation", 0))
-
-
-def current(
-    pods: Iterable[dict[str, Any]], revisions: Iterable[Mapping[str, Any]] | None = None
-) -> dict[str, dict[str, Any]]:
-    """Return the pod of each node, in the newest revision, or without revisions in any.
-
-    Pods that cannot register devices do not count: all DaemonSets of NVIDIA's chart have the same
-    selector.
-    """
-    newest = None
-    if revisions:
-        newest = max(revisions, key=lambda one: one["revision"])["metadata"]["labels"][_REVISION]
+        if timer.remaining_s() <= 0:
+            break
+        before = mine
+        # Lists of a large cluster take seconds.
+        pause_s = max(_LOOK_S, timer.elapsed_s() - started_s)
+        client.pause(min(pause_s, timer.remaining_s()))
     return {
-        pod_status.target_node(pod): pod
-        for pod in sorted(pods, key=_is_ready)  # of two on one node, one is terminating
-        if pod_status.is_device_plugin(pod)
-        and (revisions is None or pod["metadata"]["labels"].get(_REVISION) == newest)
+        "not_running": waiting,
+        "has_former": newest is not None and any(pod.revision != newest for pod in pods),
+        "seconds": round(timer.elapsed_s()),
     }
 
 
+def _newest(client: Client, namespace: str, query: dict[str, str], name: str) -> str:
+    """Return the newest revision. All DaemonSets of NVIDIA's chart have the same selector."""
+
+    def keep(item: dict[str, Any]) -> tuple[int, str] | None:
+        owners = {one.get("name") for one in item["metadata"].get("ownerReferences", ())}
+        labels = section(item, "metadata", "labels")
+        return (item["revision"], labels[_REVISION]) if owners == {name} else None
+
+    found = client.snapshot("controllerrevisions", keep, namespace=namespace, query=query)
+    return max(found.values(), default=(0, ""))[1]
+
+
+def _read(item: dict[str, Any]) -> DaemonSet:
+    status = section(item, "status")
+    is_seen = (status.get("observedGeneration") or 0) >= item["metadata"].get("generation", 0)
+    update = section(item, "spec", "updateStrategy", "rollingUpdate")
+    limit = str(update.get("maxUnavailable", 1))
+    slots = int(limit) if limit.isdigit() else _share(limit, status)
+    return DaemonSet(is_seen, max(slots, 1))
+
+
+def _share(percent: str, status: Mapping[str, Any]) -> int:
+    return math.ceil(int(percent.rstrip("%")) * status.get("desiredNumberScheduled", 0) / 100)
+
+
+def _keep(pod: dict[str, Any]) -> Pod | None:
+    """Leave out pods that end, and those that cannot register devices, which share the selector."""
+    if pod["metadata"].get("deletionTimestamp") or not pod_status.is_device_plugin(pod):
+        return None
+    conditions = section(pod, "status").get("conditions", ())
+    state = pod_status.waiting(pod)
+    return Pod(
+        uid=pod["metadata"].get("uid", pod["metadata"]["name"]),
+        node=pod_status.target_node(pod),
+        revision=section(pod, "metadata", "labels").get(_REVISION, ""),
+        is_ready=any(one["type"] == "Ready" and one["status"] == "True" for one in conditions),
+        restarts=sum(one.get("restartCount") or 0 for one in pod_status.statuses(pod)),
+        is_backing_off=state.get("reason") == "CrashLoopBackOff",
+        has_no_image=pod_status.has_no_image(state),
+        words=f"{pod['metadata']['name']} is {pod_status.describe(pod)}",
+    )
+
+
 def not_running(
-    pods: Mapping[str, dict[str, Any]], nodes: Iterable[str], *, is_any: bool = True
+    pods: Sequence[Pod], nodes: Iterable[str], newest: str | None = None
 ) -> dict[str, str]:
     """Return, for each of these nodes without a running pod, the reason.
 
-    Other nodes do not count: one that is switched off would block the rollout.
+    Without `newest`, a pod of any revision counts. Other nodes do not count: one that is switched
+    off would never end the wait. But the controller may wait for it, so it is named.
     """
+    current = {pod.node: pod for pod in pods if newest in (None, pod.revision)}
+    former = {pod.node for pod in pods} - current.keys()
+    blockers = sorted({pod.node for pod in pods if not pod.is_ready})
     waiting = {}
     for node in nodes:
-        if node not in pods:
-            waiting[node] = _NO_POD if is_any else f"{_NO_POD} of this version yet"
-        elif not _is_ready(pods[node]):
-            waiting[node] = f"{pods[node]['metadata']['name']} is {pod_status.describe(pods[node])}"
+        if node in current:
+            if not current[node].is_ready:
+                waiting[node] = current[node].words
+        elif newest is None:
+            waiting[node] = "the node has no pod"
+        else:
+            waiting[node] = "the node has no pod of this version"
+            if node in former and blockers:
+                waiting[node] += f"; the update may wait for {', '.join(blockers[:3])}"
     return waiting
 
 
-def _is_ready(pod: Mapping[str, Any]) -> bool:
-    return any(
-        condition["type"] == "Ready" and condition["status"] == "True"
-        for condition in section(pod, "status").get("conditions", ())
-    )
+def _is_hopeless(
+    pods: Sequence[Pod],
+    waiting: Iterable[str],
+    newest: str | None,
+    failed: set[str],
+    slots: int,
+) -> bool:
+    """Tell whether no other node will have a running pod.
+
+    The controller replaces pods only as long as fewer than so many do not run.
+    """
+    stuck = {pod.node for pod in pods if pod.uid in failed and not pod.is_ready}
+    current = {pod.node for pod in pods if newest in (None, pod.revision)}
+    former = {pod.node for pod in pods} - current
+    others = {*waiting} - stuck
+    return not others or (others <= former and len(stuck) >= slots)

@@ -61,9 +61,9 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
     ),
     "device_plugin": (
         Permission("apps", "daemonsets", ("list",)),
-        Permission("apps", "daemonsets", ("get", "create", "patch", "watch"), PLUGIN),
+        Permission("apps", "daemonsets", ("get", "create", "patch"), PLUGIN),
         Permission("apps", "controllerrevisions", ("list",), PLUGIN),
-        Permission("", "pods", ("list", "watch"), PLUGIN),
+        Permission("", "pods", ("list",), PLUGIN),
         Permission("node.k8s.io", "runtimeclasses", ("get", "list", "create", "patch")),
         _PROOF_CLASS,
         Permission("", "nodes", ("get", "patch")),
@@ -75,7 +75,7 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
         Permission("apps", "daemonsets", ("get", "list")),
         Permission("node.k8s.io", "runtimeclasses", ("list",)),
         _PROOF_CLASS,
-        Permission("", "pods", ("list", "watch")),
+        Permission("", "pods", ("list",)),
     ),
     "device_plugin_absent": (
         Permission("apps", "daemonsets", ("get", "list")),

@@ -287,8 +287,10 @@ def test_no_device_plugin_is_planned_with_values_of_other_types(
     "name",
     [
         "preflight/tasks/cluster.yml",
-        *(f"device_plugin/tasks/{file}.yml" for file in ("plan", "present", "deploy", "absent")),
-        *(f"device_plugin/tasks/{file}.yml" for file in ("rollout",)),
+        *(
+            f"device_plugin/tasks/{one}.yml"
+            for one in ("plan", "present", "deploy", "absent", "rollout")
+        ),
     ],
 )
 def test_a_healthy_node_costs_nothing_in_tasks_on_the_cluster(name: str) -> None:

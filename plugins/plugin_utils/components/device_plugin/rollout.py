@@ -24,11 +24,13 @@ def missing(members: Iterable[Member], rows: Mapping[str, Row]) -> dict[str, lis
 
 
 def not_running(
-    members: Iterable[Member], waiting: Mapping[str, str]
+    members: Iterable[Member], waiting: Mapping[str, str], seconds: int
 ) -> dict[str, list[dict[str, str]]]:
     """Return a finding for each host on whose node the plugin does not run, and why."""
     return {
-        one["host"]: [finding("ROLLOUT_STUCK", one["host"], found=waiting[one["node"]])]
+        one["host"]: [
+            finding("ROLLOUT_STUCK", one["host"], found=waiting[one["node"]], seconds=seconds)
+        ]
         for one in members
         if one["node"] in waiting
     }

@@ -46,108 +46,12 @@ def test_everything_at_once(cluster, call, check):
     assert result["forbidden"] == []
 
 
-FOLDER = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
-
-
-def put_pod(api, node, revision, waiting=None, restarts=0):
-    """A pod of the device plugin, which waits or is ready."""
-    labels = {**WHERE["labels"], "controller-revision-hash": revision}
-    container = {"name": "ctr", "restartCount": restarts, "state": {"waiting": waiting}}
-    ready = {"type": "Ready", "status": str(waiting is None)}
-    status = {"phase": "Running", "conditions": [ready], "containerStatuses": [container]}
-    metadata = {"name": f"plugin-{node}", "namespace": "kube-system", "labels": labels}
-    spec = {"nodeName": node, "volumes": [FOLDER]}
-    api.put("pods", {"metadata": metadata, "spec": spec, "status": status})
-
-
-def put_revision(api, name, number):
-    labels = {**WHERE["labels"], "controller-revision-hash": name}
-    metadata = {"name": f"plugin-{name}", "namespace": "kube-system", "labels": labels}
-    api.put("controllerrevisions", {"metadata": metadata, "revision": number})
-
-
-ROLLOUT = {"name": "plugin", "namespace": "kube-system", "selectors": ["app=plugin"]}
-CRASH = {
-    "reason": "CrashLoopBackOff",
-    "message": "back-off 20s restarting failed container=ctr pod=plugin-gpu-1_kube-system(0b5e)",
-}
-SECOND = {**CRASH, "message": CRASH["message"].replace("20s", "10s")}
-NO_POD = "the node has no pod of this version yet"
-
-
-@pytest.mark.parametrize(
-    ("pods", "seconds", "found"),
-    [
-        pytest.param({"gpu-1": ("new", None)}, 60, {}, id="runs"),
-        pytest.param(
-            {"gpu-1": ("new", CRASH)}, 60, {"gpu-1": "CrashLoopBackOff"}, id="nobody waits"
-        ),
-        pytest.param({"gpu-1": ("new", SECOND)}, 0, {"gpu-1": "CrashLoopBackOff"}, id="time is up"),
-        pytest.param(
-            {"gpu-1": ("new", {"reason": "ErrImagePull", "message": "manifest unknown"})},
-            60,
-            {"gpu-1": "ErrImagePull"},
-            id="an image that is not there",
-        ),
-        pytest.param(
-            {"gpu-1": ("new", {"reason": "ErrImagePull", "message": "pull QPS exceeded"})},
-            0,
-            {"gpu-1": "ErrImagePull"},
-            id="an image that may come",
-        ),
-        pytest.param(
-            {"gpu-1": ("new", CRASH), "gpu-2": ("old", None)},
-            60,
-            {"gpu-1": "CrashLoopBackOff", "gpu-2": NO_POD},
-            id="the controller goes no further",
-        ),
-        pytest.param(
-            {"gpu-1": ("new", None), "gpu-2": ("old", None)}, 0, {"gpu-2": NO_POD}, id="goes on"
-        ),
-        pytest.param(
-            {"gpu-1": ("new", None), "gpu-9": ("new", SECOND)}, 60, {}, id="another's node"
-        ),
-    ],
-)
-def test_rollout_ends_when_nothing_more_comes(api, call, pods, seconds, found):
-    api.put("daemonsets", DAEMONSET)
-    for number, revision in enumerate(("old", "new")):
-        put_revision(api, revision, number)
-    for node, (revision, waiting) in pods.items():
-        put_pod(api, node, revision, waiting)
-    nodes = sorted(pods.keys() - {"gpu-9"})
-    result = call(gpu_cluster_info, rollout={**ROLLOUT, "nodes": nodes, "wait_timeout": seconds})
-    assert result["not_running"].keys() == found.keys()
-    for node, words in found.items():
-        assert words in result["not_running"][node]
+def test_only_what_is_asked_for_is_read(cluster, call):
+    asked = {"name": "plugin", "namespace": "kube-system", "selectors": ["app=plugin"]}
+    result = call(gpu_cluster_info, rollout={**asked, "nodes": [], "revisions": False})
+    assert {made.resource for made in cluster.requests} == {"pods"}
+    assert (result["not_running"], result["has_former"]) == ({}, False)
     assert (result["daemonsets"], result["runtime_classes"]) == (None, None)
-
-
-def test_rollout_waits_until_the_controller_has_seen_the_change(api, call):
-    """Until then, the former revision is the newest, and its pods are ready."""
-    changed = {**DAEMONSET, "metadata": {**DAEMONSET["metadata"], "generation": 2}}
-    api.put("daemonsets", {**changed, "status": {"observedGeneration": 1}})
-    put_revision(api, "old", 1)
-    put_pod(api, "gpu-1", "old")
-
-    def see():
-        put_revision(api, "new", 2)
-        api.put("daemonsets", {**changed, "status": {"observedGeneration": 2}})
-
-    asked = {**ROLLOUT, "nodes": ["gpu-1"], "wait_timeout": 0}
-    unseen = call(gpu_cluster_info, rollout=asked)["not_running"]
-    assert unseen == {"gpu-1": "the controller manager does not see the change"}
-    api.when_watched = {"daemonsets": see, "pods": lambda: put_pod(api, "gpu-1", "new")}
-    asked["wait_timeout"] = 60
-    assert call(gpu_cluster_info, rollout=asked)["not_running"] == {}
-    assert {made.query.get("fieldSelector") for made in api.requests} >= {"metadata.name=plugin"}
-
-
-def test_any_revision_of_an_adopted_plugin_is_enough(api, call):
-    put_pod(api, "gpu-1", "old")
-    asked = {**ROLLOUT, "nodes": ["gpu-1"], "revisions": False}
-    assert call(gpu_cluster_info, rollout=asked)["not_running"] == {}
-    assert {made.resource for made in api.requests} == {"pods"}
 
 
 def test_empty_cluster_is_not_one_that_nobody_has_looked_at(api, call):
