@@ -120,7 +120,8 @@ def _read(item: dict[str, Any]) -> DaemonSet:
 
 
 def _share(percent: str, status: Mapping[str, Any]) -> int:
-    return math.ceil(int(percent.rstrip("%")) * status.get("desiredNumberScheduled", 0) / 100)
+    wanted = int(status.get("desiredNumberScheduled") or 0)
+    return math.ceil(int(percent.rstrip("%")) * wanted / 100)
 
 
 def _keep(pod: dict[str, Any]) -> Pod | None:
