@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Render the templates in the variables of a host, as far as that is possible without Ansible.
+"""Render the templates in the variables of a host, without loading Ansible.
 
 Jinja's own filters, tests and operators work, as in the defaults of the roles. Lookups and filters
-of Ansible do not exist here. A variable that uses them is an error with its name.
+of Ansible do not exist here. A variable that uses them is an error with its name. Why not by
+Ansible: docs/decisions/063-inventories-by-ansible.md
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Variables:
         try:
             return self._render(value, 0)
         except Exception as error:  # a template may raise anything
-            message = f"the variable {name} cannot be rendered without Ansible: {error}"
+            message = f"only ansible-playbook can render the variable {name}: {error}"
             raise NotRendered(message) from error
 
     def _render(self, value: object, depth: int) -> object:

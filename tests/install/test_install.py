@@ -28,15 +28,24 @@ ROOT = Path(__file__).resolve().parents[2]
 VERSION = yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 
-# These plan and judge without Ansible.
-LIBRARY = """
+# Of ansible-core, only programs are called: what follows finds none of it to import.
+BLOCK = """
+import sys
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "ansible":
+            raise ModuleNotFoundError(name, name="ansible")
+sys.meta_path.insert(0, Refused())
+"""
+# These plan and judge.
+LIBRARY = f"""{BLOCK}
 from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
 """
 
 # Prints the modules of the collection's library that need Ansible.
-NEEDY = """
+NEEDY = f"""{BLOCK}
 import importlib, pathlib, ansible_collections
 (home,) = map(pathlib.Path, ansible_collections.__path__)
 for path in sorted(home.glob("metal/gpu/plugins/*_utils/**/*.py")):
@@ -55,7 +64,7 @@ WITH_ANSIBLE = {
 }
 
 # The whole package can be imported, with the requirements that pip has installed.
-EVERYTHING = """
+EVERYTHING = f"""{BLOCK}
 import importlib, pkgutil, metal_gpu
 for module in pkgutil.walk_packages(metal_gpu.__path__, "metal_gpu."):
     if not module.name.endswith("__main__"):
@@ -129,7 +138,7 @@ def pythons() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the programs of an environment without Ansible."""
+    """Return the programs of an environment without the extra."""
     return install(tmp_path_factory.mktemp("alone") / "venv", str(WHEEL))
 
 
@@ -167,7 +176,6 @@ def test_commands_exist(alone: Path, tmp_path: Path, name: str, target: str) -> 
 
 
 def test_library_works_without_ansible(alone: Path, tmp_path: Path) -> None:
-    assert not (alone / "ansible").exists()
     run([alone / "python", "-c", LIBRARY], tmp_path)
     run([alone / "python", "-c", EVERYTHING], tmp_path)
 

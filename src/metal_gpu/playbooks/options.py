@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from metal_gpu.inventory import InventoryError
+from metal_gpu.inventory import InventoryError, check_syntax
 from metal_gpu.trust import distrust, distrust_inventory
 
 DEFAULT_INVENTORY = "inventory.yml"  # what `metal-gpu scan` writes
@@ -168,10 +168,8 @@ def check_inventory(named: Sequence[str]) -> None:
         )
     for path in map(Path, named):
         if path.suffix in (".yml", ".yaml") and path.is_file() and not _is_ini(path):
-            from metal_gpu import inventory_yaml
-
             try:
-                inventory_yaml.check_syntax(path)
+                check_syntax(path)
             except InventoryError as error:
                 raise OptionInvalid(str(error)) from error
 

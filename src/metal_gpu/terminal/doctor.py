@@ -54,8 +54,7 @@ def doctor(
 ) -> None:
     """Examine machines: what is there, what `site` would do, and what is wrong, with remedies.
 
-    Changes nothing, and needs no Ansible. Prints one block per machine. Unreachable machines don't
-    delay the others.
+    Changes nothing. Prints one block per machine. Unreachable machines don't delay the others.
 
     Exit codes: 0 all is well; 1 a machine has a problem; 2 the arguments or the inventory cannot
     be used; 3 a machine gave no answer.

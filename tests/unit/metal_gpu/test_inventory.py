@@ -1,14 +1,15 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Inventories as Ansible reads them, and as they are read without it."""
+"""Inventories as Ansible reads them, and what becomes of its answer."""
 
 from __future__ import annotations
 
 import pytest
 import yaml
 
-from metal_gpu import InventoryError, connection_variables, inventory, inventory_yaml
+from metal_gpu import InventoryError, connection_variables, inventory
+from metal_gpu.templates import Variables
 
 YAML = """
 all:
@@ -58,84 +59,67 @@ def path(tmp_path):
     return file
 
 
-@pytest.fixture
-def without_ansible(monkeypatch):
-    monkeypatch.setattr(inventory, "ansible_inventory", lambda: None)
-
-
-def test_both_readers_agree(path):
-    assert inventory.ansible_inventory() is not None  # of the environment of the tests
-    own, ansibles = inventory_yaml.load(path), inventory.load(path)
-    assert sorted(own.variables) == sorted(ansibles.variables) == sorted(NAMES)
-    for name, variables in own.variables.items():
-        mine = {**variables}
-        theirs = {**ansibles.variables[name]}
-        assert str(mine.pop("secret", "")) == "{{ kept }}"
-        theirs.pop("secret")
-        assert mine == theirs
-    for group in ("all", "gpu_nodes", "rack1", "rack2"):
-        assert sorted(own.groups[group]) == sorted(ansibles.groups[group])
-
-
-@pytest.mark.usefixtures("without_ansible")
 def test_hosts_of_a_group(path):
+    assert sorted(one.name for one in inventory.read(path)) == sorted(NAMES)
     hosts = {one.name: one for one in inventory.read(path, "gpu_nodes")}
     assert (hosts["single"].address, hosts["single"].port) == ("10.0.0.9", 2222)
     assert (hosts["with-port"].port, hosts["gpu-02"].user) == (2022, "everybody")
     assert hosts["gpu-01"].variables["level"] == "host"
     assert hosts["gpu-02"].variables["level"] == "of the host"
+    assert hosts["gpu-03"].variables["from_file"] == "rack1"
+    assert Variables(hosts["gpu-03"].variables)["secret"] == "{{ kept }}"
     assert [one.name for one in inventory.read(path, "rack2")] == ["gpu-01"]
     with pytest.raises(InventoryError, match="no group rack9; its groups: all, gpu_nodes, rack1"):
         inventory.read(path, "rack9")
 
 
-@pytest.mark.usefixtures("without_ansible")
 @pytest.mark.parametrize(
-    ("name", "text", "expected"),
+    ("text", "expected"),
     [
-        ("hosts.yml", "all:\n  hosts:\n    a: [\n", "line 4"),
-        ("hosts.yml", "all:\n  hosts: [a, b]\n", "line 2: hosts of the group all is no mapping"),
-        ("hosts.yml", "all:\n  host:\n    a:\n", "line 3: the group all has host, expected hosts"),
-        ("hosts.yml", "- all\n", "line 1: the inventory is no mapping"),
-        ("hosts.yml", "all:\n  vars:\n    x: !vault a\n", "line 3: could not determine.*checkout"),
-        ("hosts.yml", 'all:\n  hosts:\n    "n[3:a]":\n', "line 3: the range in n"),
-        ("hosts.yml", 'all:\n  hosts:\n    "n[3":\n', "line 3: the range in n"),
-        ("hosts.yml", "$ANSIBLE_VAULT;1.1;AES256\n33\n", "encrypted.*pip install '.\\[ansible"),
-        ("hosts.yml", "a:\n  children:\n    b:\n      children:\n        a:\n", "contains itself"),
-        ("hosts.ini", "[all]\na\n", "no YAML inventory.*pip install '.\\[ansible"),
-        ("hosts", "a\n", "no YAML inventory"),
-        ("hosts.yml", "all:\n  hosts:\n    <<: 1\n", "line 3: expected a mapping"),
+        ("all:\n  hosts:\n    a: [\n", ", line 4: [^.]{1,80}$"),
+        ("all:\n  hosts:\n    a:\n   b: c\n", ", line 4: [^.]{1,80}$"),
+        ("all:\n  hosts: [a, b]\n", ': Invalid "hosts" entry for "all" group, requires a dict'),
+        ("$ANSIBLE_VAULT;1.1;AES256\n33\n", ": Attempting to decrypt but no vault secrets found"),
     ],
 )
-def test_errors_have_their_place(tmp_path, name, text, expected):
-    (tmp_path / name).write_text(text)
-    with pytest.raises(InventoryError, match=rf"(?s){name}.*{expected}"):
-        inventory.read(tmp_path / name)
+def test_errors_say_what_is_wrong_with_the_yaml(tmp_path, text, expected):
+    """Ansible's words are those of all its plugins, in one paragraph of a thousand signs."""
+    (tmp_path / "hosts.yml").write_text(text)
+    with pytest.raises(InventoryError, match=rf"hosts\.yml{expected}"):
+        inventory.read(tmp_path / "hosts.yml")
 
 
-@pytest.mark.usefixtures("without_ansible")
-def test_what_only_ansible_reads(tmp_path):
+def test_script_in_a_folder(tmp_path):
     with pytest.raises(InventoryError, match="does not exist"):
         inventory.read(tmp_path / "none.yml")
-    with pytest.raises(InventoryError, match="is a directory"):
-        inventory.read(tmp_path)
-    script = tmp_path / "script.yml"
-    script.write_text("#!/bin/sh\n")
+    script = tmp_path / "inventories" / "script"
+    script.parent.mkdir()
+    script.write_text('#!/bin/sh\necho \'{"gpu_nodes": {"hosts": ["gpu-1"]}}\'\n')
     script.chmod(0o755)
-    with pytest.raises(InventoryError, match="is a script"):
-        inventory.read(script)
+    assert [one.name for one in inventory.read(script.parent, "gpu_nodes")] == ["gpu-1"]
+
+
+def test_another_ansible_reads_what_this_one_cannot(tmp_path, monkeypatch):
+    """That of PATH can have the collection of a dynamic inventory."""
+    (tmp_path / "cloud.yml").write_text("plugin: of.no.collection\n")
+    other = tmp_path / "bin" / "ansible-inventory"
+    other.parent.mkdir()
+    other.write_text('#!/bin/sh\necho \'{"all": {"hosts": ["gpu-1"]}}\'\n')
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{other.parent}:/usr/bin:/bin")
+    assert [one.name for one in inventory.read(tmp_path / "cloud.yml")] == ["gpu-1"]
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(InventoryError, match=r"of\.no\.collection"):
+        inventory.read(tmp_path / "cloud.yml")
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    with pytest.raises(InventoryError, match=r"nor in PATH\. Install ansible-core"):
+        inventory.read(tmp_path / "cloud.yml")
 
 
 def test_ini_is_read_by_ansible(tmp_path):
     (tmp_path / "hosts.ini").write_text("[gpu_nodes]\ngpu-1 ansible_host=10.0.0.1 gpu_count=4\n")
     [host] = inventory.read(tmp_path / "hosts.ini")
     assert (host.name, host.address, host.variables["gpu_count"]) == ("gpu-1", "10.0.0.1", 4)
-
-
-def test_what_ansible_cannot_parse(tmp_path):
-    (tmp_path / "hosts.yml").write_text("all:\n  hosts: [\n")
-    with pytest.raises(InventoryError, match=r"hosts\.yml"):
-        inventory.read(tmp_path / "hosts.yml")
 
 
 DOAS = "ansible_become_method is doas, and this program becomes root with sudo only"
@@ -217,8 +201,14 @@ def test_encrypted_values():
         ({"ansible_port": 70000}, "ansible_port is '70000', expected a number from 1 to 65535"),
         ({"ansible_become": "perhaps"}, "ansible_become is 'perhaps', expected true or false"),
         ({"ansible_ssh_args": "-o 'x"}, 'ansible_ssh_args is "-o \'x": No closing quotation'),
-        ({"ansible_host": "{{ 1 / 0 }}"}, "the variable ansible_host cannot be rendered"),
-        ({"ansible_port": "{{ 'a' + 1 }}"}, "the variable ansible_port cannot be rendered"),
+        (
+            {"ansible_host": "{{ 1 / 0 }}"},
+            "only ansible-playbook can render the variable ansible_host",
+        ),
+        (
+            {"ansible_port": "{{ 'a' + 1 }}"},
+            "only ansible-playbook can render the variable ansible_port",
+        ),
     ],
 )
 def test_a_variable_without_a_valid_value_is_an_obstacle(variables, expected):
@@ -227,9 +217,7 @@ def test_a_variable_without_a_valid_value_is_an_obstacle(variables, expected):
     assert host.obstacle.startswith(expected)
 
 
-@pytest.mark.parametrize("reads", ["without_ansible", "path"])
-def test_one_host_that_cannot_be_used_does_not_end_the_others(tmp_path, request, reads):
-    request.getfixturevalue(reads)
+def test_one_host_that_cannot_be_used_does_not_end_the_others(tmp_path):
     (tmp_path / "hosts.yml").write_text(
         "all:\n  hosts:\n    a: {ansible_port: many}\n    b: {ansible_host: 10.0.0.2}\n"
     )
@@ -238,29 +226,12 @@ def test_one_host_that_cannot_be_used_does_not_end_the_others(tmp_path, request,
     assert (second.address, second.obstacle) == ("10.0.0.2", "")
 
 
-@pytest.mark.usefixtures("without_ansible")
-def test_a_host_with_a_variable_that_only_ansible_reads_does_not_end_the_others(tmp_path):
-    path = tmp_path / "hosts.yml"
-    path.write_text(
-        "all:\n  hosts:\n    a: {secret: !vault x, ansible_port: 1}\n    b:\n    c:\n    d:\n"
-    )
-    (tmp_path / "host_vars").mkdir()
-    (tmp_path / "host_vars" / "b.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n33\n")
-    (tmp_path / "host_vars" / "c.yml").write_text("x: [\n")
-    first, second, third, last = inventory.read(path)
-    assert f"{path}, line 3: could not determine" in first.obstacle
-    assert "b.yml, line 1: the file is encrypted" in second.obstacle
-    assert "c.yml, line 2" in third.obstacle
-    assert last.obstacle == ""
-
-
 BASTION = (
     "{% if 'bastion' in groups['all'] %}-o ProxyCommand='ssh -W %h:%p"
     " {{ hostvars['bastion']['ansible_user'] }}@{{ hostvars['bastion'].ansible_host }}'{% endif %}"
 )
 
 
-@pytest.mark.usefixtures("without_ansible")
 def test_a_bastion_as_in_kubespray_and_a_host_that_only_ansible_renders(tmp_path):
     lookup = "{{ lookup('env', 'PASSWORD') }}"
     content = {
@@ -277,14 +248,7 @@ def test_a_bastion_as_in_kubespray_and_a_host_that_only_ansible_renders(tmp_path
     _bastion, first, second = inventory.read(tmp_path / "hosts.yml")
     assert first.options == {"proxycommand": "ssh -W %h:%p core@10.0.0.1"}
     assert (first.obstacle, second.name) == ("", "gpu-2")
-    assert "ansible_become_password cannot be rendered without Ansible" in second.obstacle
-
-
-def test_ansible_and_a_file_that_is_no_yaml(tmp_path):
-    """Ansible's words are those of all its plugins, in one paragraph of a thousand signs."""
-    (tmp_path / "hosts.yml").write_text("all:\n  hosts:\n    a:\n   b: c\n")
-    with pytest.raises(InventoryError, match=r"hosts\.yml, line 4: [^.]{1,80}$"):
-        inventory.read(tmp_path / "hosts.yml")
+    assert "only ansible-playbook can render the variable ansible_become_pass" in second.obstacle
 
 
 @pytest.mark.parametrize(

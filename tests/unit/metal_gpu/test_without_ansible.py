@@ -49,7 +49,7 @@ def run(code):
         f"from {PLUGINS}.module_utils.verdict import reconcile",
         f"from {PLUGINS}.plugin_utils.verdict import fleet",
         f"from {PLUGINS}.module_utils.cluster import kube_settings",
-        "import metal_gpu.verdicts, metal_gpu.ssh.connection, metal_gpu.inventory_yaml",
+        "import metal_gpu.verdicts, metal_gpu.ssh.connection, metal_gpu.inventory",
     ],
 )
 def test_imports(code):
