@@ -27,7 +27,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation i
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import (
     OBSERVED,
+    PLANNERS,
     SHARED,
+    SITE,
     needs_users,
     plan_roles,
     variables_of,
@@ -44,6 +46,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import explain, stopped
 
+_ROLES = {"type": "list", "elements": "str", "choices": [*PLANNERS], "default": SITE}
+
 variables.load_options()
 role_defaults.load()
 
@@ -56,7 +60,7 @@ class ActionModule(ActionBase):
     ) -> dict[str, Any]:
         super().run(tmp, task_vars)
         task_vars = task_vars or {}
-        _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
+        _result, options = self.validate_argument_spec({**ARGUMENT_SPEC, "roles": _ROLES})
         host = str(self._task.delegate_to or task_vars["inventory_hostname"])
         before = task_vars.get("metal_gpu", {})
         self._variables = self._templar.copy_with_new_env(

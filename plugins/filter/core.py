@@ -38,6 +38,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
     Verdict,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils import tags
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import by_name
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
     labels,
     rollout,
@@ -75,7 +76,7 @@ def reconcile(
         [*wrong, *known],
         unanswered=unanswered,
         asked=asked,
-        plans=plans,
+        plans=by_name(plans or {}),
     )
 
 

@@ -24,20 +24,10 @@ extends_documentation_fragment:
 options:
   roles:
     description: The roles to plan, in the order in which they run. Of several roles, those of an
-      engine that the node does not use are left out.
+      engine that the node does not use are left out. The default is V(preflight) and every role
+      that metal.gpu.site runs on nodes.
     type: list
     elements: str
-    required: true
-    choices:
-      - preflight
-      - nvidia_driver
-      - containerd
-      - docker_ce
-      - crio
-      - registries
-      - nvidia_container_runtime
-      - kubelet_device_plugins
-      - nfs_mounts
   prove:
     description: Observes the node again, and fails if a step of these roles remains.
     type: bool
@@ -101,19 +91,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-ROLES = [
-    "preflight",
-    "nvidia_driver",
-    "containerd",
-    "docker_ce",
-    "crio",
-    "registries",
-    "nvidia_container_runtime",
-    "kubelet_device_plugins",
-    "nfs_mounts",
-]
 ARGUMENT_SPEC: dict[str, Any] = {
-    "roles": {"type": "list", "elements": "str", "required": True, "choices": ROLES},
+    "roles": {"type": "list", "elements": "str"},
     "prove": {"type": "bool", "default": False},
     "report_only": {"type": "bool", "default": False},
 }

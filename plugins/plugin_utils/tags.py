@@ -9,24 +9,17 @@ Ansible itself accepts every word, and a run of no task ends well.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import COMPONENTS
 
 # Source: ansible-core 2.21.5, docs of `tags`, and lib/ansible/playbook/taggable.py
 SPECIAL = ("all", "always", "never", "tagged", "untagged")
 
 # The tag of each role that changes nodes, in the playbooks of this collection.
-ROLES: Mapping[str, str] = {
-    "containerd": "engine",
-    "crio": "engine",
-    "docker_ce": "engine",
-    "kubelet_device_plugins": "kubelet",
-    "nfs_mounts": "nfs",
-    "nvidia_container_runtime": "runtime",
-    "nvidia_driver": "driver",
-    "registries": "registries",
-}
+ROLES = {one.role: one.tag for one in COMPONENTS if one.tag and one.where == "node"}
 # Those of what follows the roles, too.
-_OURS = frozenset({*ROLES.values(), "device_plugin", "verify", *SPECIAL})
+_OURS = frozenset({*(one.tag for one in COMPONENTS), "verify", *SPECIAL})
 _EVERY = frozenset({"all", "tagged"})  # each of our tasks has a tag
 
 

@@ -28,6 +28,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import image_needs
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.module_utils.words import some
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import COMPONENTS
 
 _COLLECTION = Path(__file__).parents[2]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -38,13 +39,7 @@ PLAY_VARIABLES = ("metal_gpu_hosts", "metal_gpu_serial")
 
 # A variable with one of these prefixes is meant for this collection. A variable with `gpu_` or the
 # name of another of our roles as its prefix may belong to another tool.
-_OURS = (
-    "docker_ce_",
-    "kubelet_device_plugins_",
-    "metal_gpu_",
-    "nvidia_container_runtime_",
-    "nvidia_driver_",
-)
+_OURS = ("metal_gpu_", *(f"{one.role}_" for one in COMPONENTS if one.has_own_prefix))
 _NEAR = 0.75  # `cuont` and `count` are 0.8
 _LONG = 5  # characters: `cri` is no misspelled `crio`
 _NAMED = 3  # hosts

@@ -16,7 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, 
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
-from ansible_collections.metal.gpu.plugins.plugin_utils.components import planning
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import COMPONENTS, planning
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import (
     ObservationFailed,
     interpret,
@@ -39,7 +39,7 @@ _INTERPRETER = "ansible_python_interpreter"
 _STATED = ("gpu_count", "gpu_expected")
 _building = Lock()
 # Whose variables metal.gpu.site checks.
-_CHECKED = (*planning.SITE, "device_plugin", "verify")
+_CHECKED = (*(one.role for one in COMPONENTS if one.is_for_site), "verify")
 
 
 class PlannedStep(NamedTuple):

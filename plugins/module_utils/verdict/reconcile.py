@@ -134,7 +134,7 @@ def reconcile(
     each layer in `asked`, unless the findings `unanswered` explain it.
     `known` are the findings for which there is no observation, or for which the run left the node
     out. Their consequences show in the layers, and are no further findings.
-    `plans` are the plans of the roles for this node, by role. Their steps are drift.
+    `plans` are the plans for this node, by component. Their steps are drift.
     """
     stated, silence = list(known), list(unanswered)
     findings: list[Mapping[str, str]] = [*stated]
@@ -158,7 +158,7 @@ def reconcile(
         findings += stopped
         findings += [finding(code, host, **evidence) for code, evidence in silent_programs(node)]
         answers = judge_answers(host, node, declared, cluster, smoke, asked, [*findings])
-        findings += judge_plans(host, plans or {}, [*stopped, *fabric])
+        findings += judge_plans(host, node, plans or {}, [*stopped, *fabric])
         findings += [
             one
             for one in answers

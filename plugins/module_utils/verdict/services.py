@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 
-# The component that a role installs or configures.
-_COMPONENTS = {
-    "nvidia_driver": "driver",
-    "docker_ce": "docker",
-    "nvidia_container_runtime": "container_toolkit",
-    "kubelet_device_plugins": "kubelet",
-}
 # Notices about a node that is well now and not after the next boot or the next run of another tool,
 # about a second engine, about a file that breaks some containers or opens a way to GPUs, and about
 # variables without the effect that they ask for.
@@ -47,14 +40,8 @@ _WORTH_KNOWING = (
     "SIGNING_KEY_UNTRUSTED",
     "SWARM_RESOURCE_SET",
 )
-# The finding that already reports a stopped component.
-_STOPPED = {
-    "kubelet": "KUBELET_STOPPED",
-    "containerd": "ENGINE_STOPPED",
-    "docker": "ENGINE_STOPPED",
-    "crio": "ENGINE_STOPPED",
-    "driver": "FABRIC_MANAGER_STOPPED",
-}
+# The finding that already reports a stopped component; that of an engine is ENGINE_STOPPED.
+_STOPPED = {"kubelet": "KUBELET_STOPPED", "driver": "FABRIC_MANAGER_STOPPED"}
 
 
 def judge_services(host: str, node: Node) -> Iterator[dict[str, str]]:
@@ -98,15 +85,15 @@ def _stopped_engines(node: Node) -> Iterator[str]:
 
 
 def judge_plans(
-    host: str, plans: Mapping[str, PlanResult], stopped: Sequence[Mapping[str, str]]
+    host: str, node: Node, plans: Mapping[str, PlanResult], stopped: Sequence[Mapping[str, str]]
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the drift from the plans of the roles, their refusals, and some notices."""
+    """Yield the drift of components from their plans, the refusals, and some notices."""
     codes = [one["code"] for one in stopped]
-    for role, plan in plans.items():
+    for component, plan in plans.items():
         yield from plan["refusals"]
         yield from (one for one in plan["notices"] if one["code"] in _WORTH_KNOWING)
-        component = _COMPONENTS.get(role, role)
         steps = [f"{step['name']} ({step['reason']})" for step in plan["steps"]]
-        is_reported = len(steps) == 1 and _STOPPED.get(component) in codes
+        of_engine = "ENGINE_STOPPED" if component in node["engines"] else None
+        is_reported = len(steps) == 1 and _STOPPED.get(component, of_engine) in codes
         if steps and not is_reported:
             yield finding("DRIFTED", host, component=component, reasons="; ".join(steps))

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 from types import MappingProxyType
 from typing import Final, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import COMPONENTS
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import reload
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import CRI
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
@@ -25,18 +27,25 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired impor
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import (
-    ENGINE_OF,
-    PACKAGES,
-    PLANNERS,
-    REPOSITORIES,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import stopped
 
+Planner = Callable[[Node, Mapping[str, object]], PlanResult]
+
+
+def _planner(component: str) -> Planner:
+    return cast(Planner, import_module(f"..{component}.plan", __name__).plan)
+
+
+# By role, in the order in which the roles run. Each takes its own `Desired`; see desired.py.
+PLANNERS = {one.role: _planner(one.name) for one in COMPONENTS if one.where == "node"}
+_ENGINES = {one.role: one.name for one in COMPONENTS if one.engine}
 # What an observation must contain for all plans, as options of metal.gpu.node_info.
 OBSERVED: Mapping[str, list[str]] = MappingProxyType(
-    {"packages": [*PACKAGES], "repositories": [*REPOSITORIES]}
+    {
+        "packages": [pattern for one in COMPONENTS for pattern in one.packages],
+        "repositories": [pattern for one in COMPONENTS for pattern in one.repositories],
+    }
 )
 # Variables that no role declares alone, with their defaults.
 SHARED: Mapping[str, object] = MappingProxyType(
@@ -48,8 +57,8 @@ SHARED: Mapping[str, object] = MappingProxyType(
         "docker_ce_is_new": False,
     }
 )
-# What metal.gpu.site plans, in its order. Nodes of nfs_mounts are Docker hosts.
-SITE: Final = tuple(role for role in PLANNERS if role != "nfs_mounts")
+# What metal.gpu.site plans, in its order.
+SITE: Final = [one.role for one in COMPONENTS if one.is_for_site and one.role in PLANNERS]
 
 
 def plan_roles(
@@ -70,7 +79,7 @@ def plan_roles(
     planned: dict[str, PlanResult] = {}
     problems: list[dict[str, str]] = []
     for role in roles:
-        if len(roles) > 1 and ENGINE_OF.get(role, engine) != engine:
+        if len(roles) > 1 and _ENGINES.get(role, engine) != engine:
             continue
         try:
             circumstances = _circumstances(host, shared, {**earlier, **planned})

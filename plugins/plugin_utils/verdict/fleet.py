@@ -29,6 +29,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
     SmokeRow,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import by_name
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     isolation,
     runtime,
@@ -184,7 +185,7 @@ def judge(
     planned = host.planned.get("plans", {})
     refused = [one for plan in planned.values() for one in plan["refusals"]]
     failed = [one for one in host.planned.get("refusals", ()) if one not in refused]
-    plans = {**planned} if drift else {}
+    plans = by_name(planned) if drift else {}
     if failed:  # what could not be computed
         plans["no plan"] = {"steps": [], "refusals": failed, "notices": []}
     name = "" if node is None else node["kubelet"]["node_name"]

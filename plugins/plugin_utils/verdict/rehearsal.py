@@ -18,6 +18,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import judge_cluster
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import judge_cuda
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import ClusterRow
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import COMPONENTS
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     cdi,
     runtime,
@@ -26,7 +27,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.steps 
     ROLE as DRIVER,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import ENGINE_OF
 
 Finding = Mapping[str, str]
 
@@ -87,7 +87,7 @@ def waiting(
 def _starts_engine(work: Mapping[str, Collection[str]]) -> bool:
     """Tell whether a role installs or starts the engine, or restarts it for a change."""
     others = [slug for role in ("registries", runtime.ROLE) for slug in work.get(role, ())]
-    has_own = not work.keys().isdisjoint(ENGINE_OF)
+    has_own = any(one.engine and one.role in work for one in COMPONENTS)
     return has_own or any(slug.startswith(_STARTS) for slug in others)
 
 

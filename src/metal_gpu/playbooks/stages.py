@@ -3,8 +3,8 @@
 
 """Which stages a playbook has, in understandable words. No I/O.
 
-A stage is a role of a play, or a play without roles. The file names the plays and the roles; only
-the words for roles are here. What a playbook includes while it runs belongs to the stage at hand.
+A stage is a role of a play, or a play without roles. The file names the plays and the roles. What a
+playbook includes while it runs belongs to the stage at hand.
 """
 
 from __future__ import annotations
@@ -12,18 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import COMPONENTS
+
 # Two roles with the same words are one stage: a node has one engine.
 WORDS = {
-    "preflight": "Check the nodes",
-    "nvidia_driver": "Driver",
-    "containerd": "Container engine",
-    "docker_ce": "Container engine",
-    "crio": "Container engine",
-    "registries": "Registries",
-    "nvidia_container_runtime": "Container runtime",
-    "kubelet_device_plugins": "Kubelet",
-    "device_plugin": "Device plugin",
-    "nfs_mounts": "NFS mounts",
+    **{one.role: one.words for one in COMPONENTS},
     "teardown": "Evict pods",
     "verify": "Proof of the GPUs",
 }

@@ -17,13 +17,13 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.modules import node_info
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import PLANNERS
 from ansible_collections.metal.gpu.tests.unit.golden import render
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.containerd.test_embedded import (  # noqa: E501
     EDIT,
 )
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     DONE,
-    PLANNERS,
     VIRGIN,
     merge,
     plan,

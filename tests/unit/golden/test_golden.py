@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
-from ansible_collections.metal.gpu.plugins.plugin_utils.components import registry
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import planning
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import known
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
     AUTO,
@@ -94,7 +94,9 @@ def test_packages_that_a_role_installs_or_holds_are_observed(system: System) -> 
     }
     assert names
     unseen = {
-        name for name in names if not any(fnmatchcase(name, each) for each in registry.PACKAGES)
+        name
+        for name in names
+        if not any(fnmatchcase(name, each) for each in planning.OBSERVED["packages"])
     }
     assert unseen == set()
 

@@ -80,11 +80,6 @@ def test_examples_are_commands_without_remarks_and_continuations():
 # stages
 
 
-def test_each_role_of_a_playbook_has_words():
-    roles = {path.name for path in (ROOT / "roles").iterdir()}
-    assert {*stages.WORDS} == roles
-
-
 def test_the_stages_of_site_are_those_of_the_readme():
     assert [one.title for one in stages.of_playbook(plays("site"))] == [
         "Check the nodes",

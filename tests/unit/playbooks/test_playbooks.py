@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import tags
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import PLANNERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import PLANNERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS, variables
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import node as virgin
@@ -442,27 +442,6 @@ def tags_of(value: Any) -> set[str]:
         return set()
     own = value.get("tags", [])
     return {*([own] if isinstance(own, str) else own), *tags_of([*value.values()])}
-
-
-def tags_of_roles(value: Any) -> set[tuple[str, ...]]:
-    """Return each role of plays that runs as a whole, with its tags."""
-    if isinstance(value, list):
-        return {found for one in value for found in tags_of_roles(one)}
-    if not isinstance(value, dict):
-        return set()
-    imported = value.get("ansible.builtin.import_role", {})
-    whole = "" if "tasks_from" in imported else imported.get("name", "")
-    name = whole or value.get("role", "")
-    own = {(name.removeprefix("metal.gpu."), *value.get("tags", []))} if name else set()
-    return own | tags_of_roles([*value.values()])
-
-
-def test_the_tag_of_each_role_is_known():
-    found = set()
-    for path in (ROOT / "playbooks").glob("[!_]*.yml"):
-        found |= tags_of_roles(yaml.safe_load(path.read_text()))
-    several = {("preflight",), ("device_plugin",), ("verify",)}
-    assert found - several == {*tags.ROLES.items()}
 
 
 def test_every_playbook_names_its_tags():

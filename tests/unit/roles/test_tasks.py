@@ -301,15 +301,6 @@ def test_a_healthy_node_costs_nothing_in_tasks_on_the_cluster(name: str) -> None
             assert task.get("run_once") is True, task["name"]
 
 
-def test_documented_roles_of_preflight_are_those_that_it_plans() -> None:
-    """The specification of an internal variable has a default only for people."""
-    folder = ROOT / "roles/preflight"
-    spec = yaml.safe_load((folder / "meta/argument_specs.yml").read_text())["argument_specs"]
-    text = yaml.safe_load((folder / "vars/main.yml").read_text())["__preflight_roles"]
-    documented = spec["main"]["options"]["preflight_roles"]["default"]
-    assert re.findall(r"'(\w+)'", text) == documented
-
-
 def test_teardown_removes_what_every_role_that_it_calls_has_made() -> None:
     """Without its state, a role would install."""
     check, *plays = yaml.safe_load((ROOT / "playbooks" / "teardown.yml").read_text())[1:]

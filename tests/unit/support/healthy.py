@@ -20,25 +20,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe import collect
 from ansible_collections.metal.gpu.plugins.module_utils.read import fabric
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
 from ansible_collections.metal.gpu.plugins.modules import config_document, node_info
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
-    plan as plan_nvidia_container_runtime,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
-    plan as plan_containerd,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
-    plan as plan_docker_ce,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
-    plan as plan_nvidia_driver,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet import (
-    plan as plan_kubelet_device_plugins,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import by_name
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
-    plan as plan_preflight,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import PLANNERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.history import History, remember
 from ansible_collections.metal.gpu.tests.unit.support import smi_xml
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
@@ -57,59 +41,50 @@ REPOSITORY = {
     "repository_fingerprint": "0" * 40,
     "now": datetime(2026, 11, 22, tzinfo=UTC),
 }
-_PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "preflight": (plan_preflight, {"engine": "auto", "gpu_count": None, "kubelet": True}),
-    "nvidia_driver": (
-        plan_nvidia_driver,
-        {
-            "source": "auto",
-            "version": DRIVER,
-            "branch": 0,
-            "flavour": "auto",
-            "reboot_ok": None,
-            "runfile_url": "",
-            "runfile_sha256": "",
-            "switch_ok": False,
-            "module_parameters": {},
-            "peermem": False,
-            **REPOSITORY,
-        },
-    ),
-    "containerd": (plan_containerd, {"version": "2.4.2", **REPOSITORY}),
-    "docker_ce": (
-        plan_docker_ce,
-        {
-            "version": "29.8.1",
-            "containerd_version": "2.4.2",
-            "replace_distribution": False,
-            "v1_removal_ok": False,
-            "packages": [],
-            "daemon_options": {},
-            "proxy": {},
-            "restart_ok": False,
-            "users": [],
-            "cri_dockerd_url": "https://mirror.example/cri-dockerd.deb",
-            "cri_dockerd_checksum": "sha256:00",
-            **REPOSITORY,
-        },
-    ),
-    "nvidia_container_runtime": (
-        plan_nvidia_container_runtime,
-        {
-            "engine": "auto",
-            "engine_is_new": False,
-            "cri_is_planned": False,
-            "driver_is_planned": False,
-            "upgrade_ok": False,
-            "restart_ok": False,
-            "version": "1.20.1",
-            "default": None,
-            "envvar": "auto",
-            "cdi": True,
-            **REPOSITORY,
-        },
-    ),
-    "kubelet_device_plugins": (plan_kubelet_device_plugins, {}),
+_DESIRED: dict[str, dict[str, Any]] = {
+    "preflight": {"engine": "auto", "gpu_count": None, "kubelet": True},
+    "nvidia_driver": {
+        "source": "auto",
+        "version": DRIVER,
+        "branch": 0,
+        "flavour": "auto",
+        "reboot_ok": None,
+        "runfile_url": "",
+        "runfile_sha256": "",
+        "switch_ok": False,
+        "module_parameters": {},
+        "peermem": False,
+        **REPOSITORY,
+    },
+    "containerd": {"version": "2.4.2", **REPOSITORY},
+    "docker_ce": {
+        "version": "29.8.1",
+        "containerd_version": "2.4.2",
+        "replace_distribution": False,
+        "v1_removal_ok": False,
+        "packages": [],
+        "daemon_options": {},
+        "proxy": {},
+        "restart_ok": False,
+        "users": [],
+        "cri_dockerd_url": "https://mirror.example/cri-dockerd.deb",
+        "cri_dockerd_checksum": "sha256:00",
+        **REPOSITORY,
+    },
+    "nvidia_container_runtime": {
+        "engine": "auto",
+        "engine_is_new": False,
+        "cri_is_planned": False,
+        "driver_is_planned": False,
+        "upgrade_ok": False,
+        "restart_ok": False,
+        "version": "1.20.1",
+        "default": None,
+        "envvar": "auto",
+        "cdi": True,
+        **REPOSITORY,
+    },
+    "kubelet_device_plugins": {},
 }
 
 _UNIT = """\
@@ -188,8 +163,8 @@ _REPORTS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "2330": ("hopper", 580, {"*": smi_xml.COMPLETED}),
 }
 
-ROLES = tuple(_PLANS)
-DRIVER_DESIRED = _PLANS["nvidia_driver"][1]
+ROLES = tuple(_DESIRED)
+DRIVER_DESIRED = _DESIRED["nvidia_driver"]
 
 
 class Node(NamedTuple):
@@ -211,16 +186,17 @@ class Node(NamedTuple):
         self, node: dict[str, Any], state: str = "present", roles: Iterable[str] = ()
     ) -> dict[str, Any]:
         """Return the plan of each role, by its name."""
-        plans = {role: _PLANS[role] for role in roles or self.roles}
+        shared = {"host": "gpu-1", "state": state}
         return {
-            role: planner.plan(node, {"host": "gpu-1", "state": state, **desired})
-            for role, (planner, desired) in plans.items()
+            role: PLANNERS[role](node, {**shared, **_DESIRED[role]}) for role in roles or self.roles
         }
 
     def judge(self, node: dict[str, Any]) -> dict[str, Any]:
         """Return the verdict on an observation."""
-        plans = self.plans(node)
-        return reconcile("gpu-1", node, self.declared, self.cluster, self.smoke, plans=plans)
+        plans = by_name(self.plans(node))
+        return reconcile(
+            "gpu-1", node, self.declared, self.cluster, self.smoke, plans=by_name(plans)
+        )
 
     def codes(self) -> list[str]:
         """Observe, plan and judge, as metal.gpu.verify does; return what is found."""

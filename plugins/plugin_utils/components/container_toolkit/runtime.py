@@ -13,6 +13,7 @@ from posixpath import basename
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils import mappings
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import ENGINES
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit, Step
@@ -65,10 +66,9 @@ def without_history(node: Node) -> tuple[list[str], list[str]]:
     there = [*node["engines"]["containerd"]["config"]["imported_nvidia"], *crio_files]
     named = {basename(edit["path"]) for edit in node["ours"]["edits"]}
     drop_ins = [path for path in there if basename(path) in {*DROP_INS}.difference(named)]
-    engines = {"containerd": "containerd", "crio": "CRI-O", "docker": "Docker"}
     names = [
-        name
-        for key, name in engines.items()
+        engine.title
+        for key, engine in ENGINES.items()
         if not named and NAME in mappings.section(node, "engines", key, "runtimes")
     ]
     return drop_ins, [f"the runtime {NAME} of {name}" for name in names]

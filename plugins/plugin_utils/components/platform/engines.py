@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import socket_path
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import ENGINES
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Engine
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
@@ -16,9 +17,6 @@ AUTO: Final = "auto"
 CONTAINERD: Final = "containerd"
 DOCKER: Final = "docker"
 CRIO: Final = "crio"
-
-# Engines by a part of the name of the kubelet's socket.
-_SOCKETS = {"cri-dockerd": DOCKER, "containerd": CONTAINERD, "crio": CRIO}
 
 # Of a remedy, where a playbook may have asked for the engine and no variable changes that.
 _INSTEAD = (
@@ -34,7 +32,7 @@ def choose(node: Node, desired: Engine) -> str | None:
     """
     endpoint = node["kubelet"]["endpoint"]
     if endpoint:
-        observed = next((engine for mark, engine in _SOCKETS.items() if mark in endpoint), None)
+        observed = next((name for name, one in ENGINES.items() if one.socket in endpoint), None)
         return observed if desired in (AUTO, observed) else None
     if desired != AUTO:
         return desired

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import flag, text
 from ansible_collections.metal.gpu.plugins.module_utils.read import tools
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import ENGINES
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, edited
 
 _KUBESPRAYS_CONTAINERD = "/usr/local/bin/containerd"
-_NAMES = {engines.CONTAINERD: "containerd", engines.DOCKER: "Docker", engines.CRIO: "CRI-O"}
 
 
 def refuse_cloud_image(plan: Plan[NoData], node: Node) -> None:
@@ -24,15 +25,7 @@ def refuse_cloud_image(plan: Plan[NoData], node: Node) -> None:
 
 def refuse_operator_toolkit(plan: Plan[NoData], node: Node, engine: str | None) -> None:
     """Refuse an engine whose runtime nvidia is the GPU Operator's: both would write it in turns."""
-    found = node["engines"]
-    containerd = found["containerd"].get("runtimes", {}).get(runtime.NAME)
-    docker = found["docker"].get("runtimes", {}).get(runtime.NAME)
-    crio = found["crio"].get("runtimes", {}).get(runtime.NAME)
-    binary = containerd["binary"] if containerd and engine == engines.CONTAINERD else None
-    if docker and engine == engines.DOCKER:
-        binary = docker["binary"]
-    if crio and engine == engines.CRIO:
-        binary = crio["binary"]
+    binary = text(node, "engines", engine or "", "runtimes", runtime.NAME, "binary")
     if binary and binary.startswith(f"{tools.OPERATOR_TOOLKIT}/"):
         plan.refuse("OPERATOR_TOOLKIT", engine=engine, found=binary)
 
@@ -56,17 +49,14 @@ def notice_second_engine(plan: Plan[NoData], node: Node, engine: str | None) -> 
     # The containerd of a distribution is a part of it, and never beside it.
     has_containerd = home["host_containerd"] if home else found["containerd"]["running"]
     is_embedded = home is not None and engine == engines.CONTAINERD
-    others = {}
+    running = {name: flag(found, name, "running") and name != engine for name in ENGINES}
     # Docker runs in containerd.service, too.
-    if has_containerd and (is_embedded or engine == engines.CRIO):
-        others["containerd.service"] = _NAMES[engines.CONTAINERD]
-    if found["docker"].get("running") and engine in (engines.CONTAINERD, engines.CRIO):
-        others["docker.service"] = _NAMES[engines.DOCKER]
-    if found["crio"].get("running") and engine in (engines.CONTAINERD, engines.DOCKER):
-        others["crio.service"] = _NAMES[engines.CRIO]
+    running[engines.CONTAINERD] = has_containerd and (is_embedded or engine == engines.CRIO)
+    others = {f"{name}.service": one.title for name, one in ENGINES.items() if running[name]}
     if others and engine:
         verb = "runs" if len(others) == 1 else "run"
-        used = f"the containerd of {home['name']}" if home and is_embedded else _NAMES[engine]
+        own = ENGINES[engine].title
+        used = f"the containerd of {home['name']}" if home and is_embedded else own
         plan.notice(
             "ENGINE_BESIDE",
             others=f"{' and '.join(others.values())} {verb}",

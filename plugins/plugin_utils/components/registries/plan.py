@@ -8,6 +8,7 @@ docs/decisions/049-registries.md has the reasons for each file. A plan has no se
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import flag
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import (
@@ -107,7 +108,7 @@ def _plan_present(
         _refuse_docker_hub(plan, node, registries)
     content = layout(place, registries)
     logins.refuse_hidden_logins(plan, node, content)
-    if not _is_installed(node, engine):
+    if not flag(node, "engines", engine, "installed"):
         # The role of the engine runs before this one. What it installs is not observed yet.
         files.plan_new(plan, place, content, f"{engine} is not installed yet")
         apply.plan_new(plan, place, content)
@@ -142,15 +143,6 @@ def _refuse_docker_hub(
         names = node["registries"]["folders"].get(folder, ())
         if one.mirrors and places.HOSTS in names:
             plan.refuse("REGISTRY_TAKEN", path=f"{folder}/{places.HOSTS}", keys=one.host)
-
-
-def _is_installed(node: Node, engine: str) -> bool:
-    installed = {
-        engines.CONTAINERD: node["engines"]["containerd"]["installed"],
-        engines.DOCKER: node["engines"]["docker"]["installed"],
-        engines.CRIO: node["engines"]["crio"]["installed"],
-    }
-    return installed[engine]
 
 
 def _plan_config(plan: Plan[Data], node: Node, place: Target, content: Layout) -> None:

@@ -601,9 +601,9 @@ KEPT = finding("DRIVER_KEPT", "gpu-1", found="1", expected="2")
     ("plans", "messages"),
     [
         pytest.param(None, [], id="not asked"),
-        pytest.param({"nvidia_driver": plan(notices=[KEPT])}, [], id="a notice"),
+        pytest.param({"driver": plan(notices=[KEPT])}, [], id="a notice"),
         pytest.param(
-            {"nvidia_driver": plan(), "nvidia_container_runtime": plan(REGISTER, CDI)},
+            {"driver": plan(), "container_toolkit": plan(REGISTER, CDI)},
             [
                 "gpu-1: container_toolkit has drifted; steps to correct it: Register the NVIDIA "
                 "runtime (containerd has no runtime nvidia); Generate the CDI specification "
@@ -613,7 +613,7 @@ KEPT = finding("DRIVER_KEPT", "gpu-1", found="1", expected="2")
         ),
         pytest.param(
             {"containerd": plan(refusals=[INVALID]),
-             "nvidia_container_runtime": plan(refusals=[INVALID])},
+             "container_toolkit": plan(refusals=[INVALID])},
             [INVALID["message"]], id="a refusal, once",
         ),
     ],
@@ -628,7 +628,7 @@ def test_a_kernel_without_a_module_is_named_and_no_failure() -> None:
     """The node is well, and loses its GPUs at the next boot."""
     evidence = {"kernel": "6.1.0-28-amd64", "why": "no headers", "way": "install them"}
     pending = finding("KERNEL_PENDING", "gpu-1", **evidence)
-    plans = {"nvidia_driver": plan(notices=[KEPT, pending])}
+    plans = {"driver": plan(notices=[KEPT, pending])}
     verdict = reconcile("gpu-1", node(), 4, cluster(), smoke(UUIDS), plans=plans)
     assert (verdict["findings"], verdict["ok"]) == ([pending], True)
 
@@ -643,7 +643,7 @@ def test_a_kernel_without_a_module_is_named_and_no_failure() -> None:
 )
 def test_what_has_no_effect_yet_is_no_failure(code: str, evidence: dict[str, str]) -> None:
     found = finding(code, "gpu-1", role="nvidia_driver", **evidence)
-    plans = {"nvidia_driver": plan(notices=[KEPT, found])}
+    plans = {"driver": plan(notices=[KEPT, found])}
     verdict = reconcile("gpu-1", node(), 4, cluster(), smoke(UUIDS), plans=plans)
     assert (verdict["findings"], verdict["ok"]) == ([found], True)
 
@@ -662,7 +662,7 @@ def test_a_service_that_does_not_run_is_no_drift_besides() -> None:
         ([restart], ["KUBELET_STOPPED"]),
         ([edit, restart], ["KUBELET_STOPPED", "DRIFTED"]),
     ):
-        plans = {"kubelet_device_plugins": plan(*steps)}
+        plans = {"kubelet": plan(*steps)}
         verdict = reconcile("gpu-1", without("kubelet"), 4, cluster(), None, plans=plans)
         assert [found["code"] for found in verdict["findings"]] == codes
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import PLANNERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
     SYSTEMS,
     System,
@@ -19,7 +20,6 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     BROKEN,
     DOCKER,
     DONE,
-    PLANNERS,
     UNSIGNED,
     merge,
     plan,
@@ -41,7 +41,7 @@ def planned(role: str, system: System, changes: dict[str, Any], **more: Any) -> 
     node["kubelet"]["endpoint"] = None
     node["repositories"] = {}
     desired = nodes.variables(role, engine=engine, repository=False, **more)
-    result: dict[str, Any] = PLANNERS[role].plan(node, desired)
+    result: dict[str, Any] = PLANNERS[role](node, desired)
     return result
 
 
@@ -185,7 +185,7 @@ def with_repositories(system: System, files: dict[str, Any]) -> dict[str, Any]:
     node = merge(nodes.node(system, "containerd", PASCAL, has_engine=False), {})
     node["repositories"] = files
     desired = nodes.variables("nvidia_driver", engine="containerd", repository=False)
-    result: dict[str, Any] = PLANNERS["nvidia_driver"].plan(node, desired)
+    result: dict[str, Any] = PLANNERS["nvidia_driver"](node, desired)
     return result
 
 

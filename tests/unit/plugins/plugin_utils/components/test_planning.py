@@ -9,7 +9,6 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import planning
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import PLANNERS
 from ansible_collections.metal.gpu.tests.unit.support.healthy import containerd_node
 
 REPOSITORY = {
@@ -39,10 +38,6 @@ def test_roles_of_other_engines_are_left_out(node):
     plans, problems = plan(node)
     assert problems == []
     assert [*plans] == [one for one in planning.SITE if one not in ("docker_ce", "crio")]
-
-
-def test_order_is_that_of_the_roles():
-    assert [*planning.SITE, "nfs_mounts"] == [*PLANNERS]
 
 
 def test_one_role_that_cannot_be_planned_does_not_hide_the_others(node):

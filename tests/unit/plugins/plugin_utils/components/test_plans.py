@@ -13,31 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components import registry
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
-    plan as plan_nvidia_container_runtime,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
-    plan as plan_containerd,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import (
-    plan as plan_crio,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
-    plan as plan_docker_ce,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
-    plan as plan_nvidia_driver,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet import (
-    plan as plan_kubelet_device_plugins,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
-    plan as plan_preflight,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import (
-    plan as plan_registries,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import PLANNERS
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import plan as platform
 from ansible_collections.metal.gpu.tests.unit.support import done
 
 ROOT = Path(__file__).parents[5]
@@ -114,17 +91,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     },
     "kubelet_device_plugins": {"host": "gpu-1", "state": "present"},
 }
-PLANNERS = {
-    "preflight": plan_preflight,
-    "nvidia_driver": plan_nvidia_driver,
-    "containerd": plan_containerd,
-    "docker_ce": plan_docker_ce,
-    "crio": plan_crio,
-    "registries": plan_registries,
-    "nvidia_container_runtime": plan_nvidia_container_runtime,
-    "kubelet_device_plugins": plan_kubelet_device_plugins,
-}
-STEPPERS = [name for name in registry.PLANNERS if name != "preflight"]
+STEPPERS = [name for name in PLANNERS if name != "preflight"]
 
 GATE_IN_CONFIG = {
     "name": "DevicePlugins",
@@ -233,7 +200,7 @@ OF_DRIVER = ("nvidia-driver-cuda", "nvidia-kernel-dkms", "nvidia-persistenced")
 
 
 def plan(planner: str, node: dict[str, Any], **desired: Any) -> dict[str, Any]:
-    result: dict[str, Any] = PLANNERS[planner].plan(node, {**CHOICES[planner], **desired})
+    result: dict[str, Any] = PLANNERS[planner](node, {**CHOICES[planner], **desired})
     return result
 
 
@@ -245,7 +212,7 @@ def codes(planned: dict[str, Any]) -> list[str]:
     return [refusal["code"] for refusal in planned["refusals"]]
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", CHOICES)
 def test_second_run_finds_nothing_to_do(planner: str) -> None:
     planned = plan(planner, {"docker_ce": DOCKER, "crio": CRIO}.get(planner, DONE))
     assert (planned["steps"], planned["refusals"], planned["notices"]) == ([], [], [])
@@ -1838,7 +1805,7 @@ def tasks(role: str) -> list[dict[str, Any]]:
 
 
 def steps(role: str) -> tuple[Any, ...]:
-    found: tuple[Any, ...] = sys.modules[registry.PLANNERS[role].__module__].STEPS
+    found: tuple[Any, ...] = sys.modules[PLANNERS[role].__module__].STEPS
     return found
 
 
@@ -1858,7 +1825,7 @@ def test_conditions_of_tasks_have_slugs_of_steps(role: str) -> None:
 
 
 def test_one_kubernetes_node_is_two_hosts() -> None:
-    clashes = plan_preflight.name_clashes({"a": "gpu-1", "b": "gpu-2", "c": "gpu-1"})
+    clashes = platform.name_clashes({"a": "gpu-1", "b": "gpu-2", "c": "gpu-1"})
     assert [clash["message"] for clash in clashes] == [
         "a: this host and c are the same Kubernetes node, gpu-1",
         "c: this host and a are the same Kubernetes node, gpu-1",
@@ -1870,7 +1837,7 @@ def test_one_kubernetes_node_is_two_hosts() -> None:
     [("abc", "this host, b and c"), ("abcdefg", "this host, b, c, d, e and 2 more")],
 )
 def test_one_kubernetes_node_is_many_hosts(hosts: str, words: str) -> None:
-    first, *_others = plan_preflight.name_clashes(dict.fromkeys(hosts, "gpu-1"))
+    first, *_others = platform.name_clashes(dict.fromkeys(hosts, "gpu-1"))
     assert first["message"] == f"a: {words} are the same Kubernetes node, gpu-1"
 
 
@@ -1987,7 +1954,7 @@ def test_one_kubernetes_node_is_many_hosts(hosts: str, words: str) -> None:
 def test_why_there_is_no_observation(
     result: dict[str, Any], method: str, code: str, said: str
 ) -> None:
-    found = plan_preflight.why_unobserved("gpu-1", result, method)
+    found = platform.why_unobserved("gpu-1", result, method)
     assert found["code"] == code
     assert found["message"].endswith(said)
     if code == "BECOME_REFUSED":
@@ -1997,5 +1964,5 @@ def test_why_there_is_no_observation(
 
 
 def test_su_wants_the_password_of_root() -> None:
-    found = plan_preflight.why_unobserved("gpu-1", {"msg": "Incorrect su password"})
+    found = platform.why_unobserved("gpu-1", {"msg": "Incorrect su password"})
     assert found["remedy"].startswith("pass root's password with `--ask-become-pass` ")

@@ -17,7 +17,7 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import components
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import PLANNERS
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import PLANNERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.variables import Option, load_options
 
 ROLES = Path(__file__).parents[5] / "roles"

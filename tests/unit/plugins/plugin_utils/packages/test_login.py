@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import module_runner
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import PLANNERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import login, rehearsal
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Call, Request
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import steps
@@ -26,9 +27,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories im
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS, System
 from ansible_collections.metal.gpu.tests.unit.golden import nodes
-from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
-    PLANNERS,
-)
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.packages.test_repositories import (  # noqa: E501
     NOW,
     RPM,
@@ -120,7 +118,7 @@ def test_only_dnf_has_options(system: System) -> None:
     desired = nodes.variables(
         "nvidia_container_runtime", engine="containerd", repository_url=url, repository_key="k.asc"
     )
-    made = PLANNERS["nvidia_container_runtime"].plan(node, desired)
+    made = PLANNERS["nvidia_container_runtime"](node, desired)
     expected = ["URL_INVALID"] if system.family == "redhat" else []
     assert [one["code"] for one in made["refusals"]] == expected
     assert "CANARY" not in str([made["refusals"], made["steps"], made["notices"]])
@@ -139,7 +137,7 @@ def test_login_that_dnf_would_change_does_no_harm_where_no_file_is_written() -> 
     desired = nodes.variables(
         "nvidia_container_runtime", engine="containerd", repository_url=url, repository_key="k.asc"
     )
-    made = PLANNERS["nvidia_container_runtime"].plan(node, desired)
+    made = PLANNERS["nvidia_container_runtime"](node, desired)
     assert "URL_INVALID" not in [one["code"] for one in made["refusals"]]
 
 

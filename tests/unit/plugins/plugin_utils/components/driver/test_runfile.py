@@ -15,7 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.runfil
     Place,
     RunFile,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import PACKAGES
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import OBSERVED
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     BROKEN,
     DONE,
@@ -167,7 +167,7 @@ def test_virgin_node() -> None:
     data = planned["data"]
     assert data["arguments"] == [*COMMON, "--dkms", "--kernel-module-type=proprietary"]
     assert data["headers"] == ["dkms", "gcc", "libc6-dev", "linux-headers-6.1.0-26-amd64"]
-    assert {"dkms", "gcc", "libc6-dev"} <= {*PACKAGES}
+    assert {"dkms", "gcc", "libc6-dev"} <= {*OBSERVED["packages"]}
     assert data["runfile_record"] == {
         "path": RECORD,
         "packages": {".run": {"version": "580.178.04", "before": None}},
