@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -29,13 +30,14 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         task_vars = task_vars or {}
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
+        roles = variables.OF_SITE if options["roles"] is None else options["roles"]
         result = {
             "changed": False,
             "started": time.time(),
             "hosts": task_vars["ansible_play_batch"],
             "play": preconditions.refuse_strategy(self._task.get_play().strategy),
             "controller": self._refuse_packages(options["packages"], task_vars),
-            **self._check_variables(options["roles"], task_vars),
+            **self._check_variables(roles, task_vars),
         }
         if any(result[reason] for reason in ("play", "controller", "invalid")):
             # A run that goes on in spite of it ends with another outcome.
@@ -73,7 +75,7 @@ class ActionModule(ActionBase):
         is_local = host.get("ansible_connection") == "local"
         return bool(is_local and host.get("ansible_python_interpreter") == sys.executable)
 
-    def _check_variables(self, roles: list[str], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def _check_variables(self, roles: Sequence[str], task_vars: dict[str, Any]) -> dict[str, Any]:
         if not roles:
             return {"invalid": {}, "misplaced": [], "unknown": []}
         hosts = {host: task_vars["hostvars"][host] for host in task_vars["ansible_play_hosts_all"]}

@@ -31,10 +31,10 @@ options:
     choices: [kubernetes]
     default: []
   roles:
-    description: Roles of this collection whose variables are checked.
+    description: Roles of this collection whose variables are checked. The default is those of
+      metal.gpu.site.
     type: list
     elements: str
-    default: []
 """
 
 EXAMPLES = r"""
@@ -99,7 +99,7 @@ from ansible.module_utils.basic import AnsibleModule
 PACKAGES = ["kubernetes"]
 ARGUMENT_SPEC: dict[str, Any] = {
     "packages": {"type": "list", "elements": "str", "choices": PACKAGES, "default": []},
-    "roles": {"type": "list", "elements": "str", "default": []},
+    "roles": {"type": "list", "elements": "str"},
 }
 
 

@@ -36,6 +36,8 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Keywords of plays read these. Ansible evaluates keywords before it loads any host's variables, so
 # values of the inventory have no effect.
 PLAY_VARIABLES = ("metal_gpu_hosts", "metal_gpu_serial")
+# The roles of metal.gpu.site.
+OF_SITE = (*(one.role for one in COMPONENTS if one.is_for_site), "verify")
 
 # A variable with one of these prefixes is meant for this collection. A variable with `gpu_` or the
 # name of another of our roles as its prefix may belong to another tool.

@@ -16,7 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, 
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
-from ansible_collections.metal.gpu.plugins.plugin_utils.components import COMPONENTS, planning
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import planning
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import (
     ObservationFailed,
     interpret,
@@ -38,8 +38,6 @@ Finding = Mapping[str, str]
 _INTERPRETER = "ansible_python_interpreter"
 _STATED = ("gpu_count", "gpu_expected")
 _building = Lock()
-# Whose variables metal.gpu.site checks.
-_CHECKED = (*(one.role for one in COMPONENTS if one.is_for_site), "verify")
 
 
 class PlannedStep(NamedTuple):
@@ -100,7 +98,7 @@ class Node:
         available = {**variables.load_defaults(), **own}
         rendered = Variables(available)
         shared, problems = _shared(self.name, rendered)
-        invalid = variables.refuse_invalid(self.name, _rendered(rendered, own), _CHECKED)
+        invalid = variables.refuse_invalid(self.name, _rendered(rendered, own), variables.OF_SITE)
         plans: dict[str, PlanResult] = {}
         wrong: list[dict[str, str]] = []
         if not problems:
