@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     NoData,
     Plan,
@@ -13,13 +12,19 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Step,
 )
 from ansible_collections.metal.gpu.tests.unit.support.toy_component.observed import Observed
+from ansible_collections.metal.gpu.tests.unit.support.toy_component.shapes import Desired
 
 CONFIGURE = Step("configure", "Configure the toy")
-STEPS = (CONFIGURE,)
+DELETE = Step("delete", "Delete the configuration of the toy")
+STEPS = (CONFIGURE, DELETE)
 
 
-def plan(node: Observed, desired: Circumstances) -> PlanResult:
+def plan(node: Observed, desired: Desired) -> PlanResult:
     """Plan the toy."""
     plan = Plan[NoData](desired["host"], {})
-    plan.step(CONFIGURE, None if node["toy"]["configured"] else "/etc/toyd.conf does not exist")
+    is_there = node["toy"]["configured"]
+    if desired["state"] == "present":
+        plan.step(CONFIGURE, None if is_there else "/etc/toyd.conf does not exist")
+    else:
+        plan.step(DELETE, "/etc/toyd.conf exists" if is_there else None)
     return plan.result()
