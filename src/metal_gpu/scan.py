@@ -13,7 +13,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import is_gpu
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import ENGINES
 from metal_gpu import answering, gpu_names, parallel
 from metal_gpu.answering import Answer, State
 from metal_gpu.banners import other_system
@@ -240,12 +242,7 @@ def _driver(node: Observed) -> str | None:
 
 def _engine(node: Observed) -> str | None:
     """Return the engines that run, else those that are installed."""
-    engines = node["engines"]
-    programs = {
-        "containerd": engines["containerd"],
-        "Docker": engines["docker"],
-        "CRI-O": engines["crio"],
-    }
+    programs = {engine.title: section(node, "engines", key) for key, engine in ENGINES.items()}
     there = {name: one for name, one in programs.items() if one["installed"]}
     running = {name: one for name, one in there.items() if one["running"]}
     words = [f"{name} {one['version'] or '?'}" for name, one in (running or there).items()]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, REFUSAL
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import sections
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import (
     Node as Observed,
 )
@@ -90,13 +91,9 @@ def _machine(node: Observed) -> Machine:
     names = {gpu["pci_address"]: gpu["name"] for gpu in node["nvml"]["devices"]}
     driver = node["nvml"]["driver_version"] or node["driver"]["module_version"]
     engines = {
-        name: version
-        for name, engine in (
-            ("containerd", node["engines"]["containerd"]),
-            ("docker", node["engines"]["docker"]),
-            ("crio", node["engines"]["crio"]),
-        )
-        if engine["installed"] and (version := engine["version"] or "unknown")
+        name: str(engine["version"] or "unknown")
+        for name, engine in sections(node, "engines").items()
+        if engine["installed"]
     }
     return {
         "system": node["os"]["name"] or "unknown",
