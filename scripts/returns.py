@@ -190,8 +190,8 @@ def _wrapped(line: str, indent: str) -> list[str]:
 
 def returns() -> str:
     """Return the text of RETURN."""
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import Failure
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
     return _TEXT.format(node="\n".join(fields(Node)), failure="\n".join(fields(Failure)))
 

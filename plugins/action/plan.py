@@ -18,13 +18,13 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.modules.plan import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils import role_defaults, succession, variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import (
     ObservationFailed,
     interpret,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import (
     OBSERVED,
     PLANNERS,

@@ -29,6 +29,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     leak_docker,
     leak_verdict,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import driver_causes, fabric, nfs
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import CLUSTER, SMOKE
@@ -46,7 +47,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
     plan as device_plugin,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import drain
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import content
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain

@@ -503,7 +503,7 @@ gpu_node:
     signed_modules: {type: dict, description: "Ubuntu's modules that the newest kernel lacks; V(null): it has them, or no kernel has. Keys: C(package) and
       C(error) (why apt does not install them without other changes)."}
     engines:
-      description: "Container engines, installed or not."
+      description: "The container engines, installed or not."
       type: dict
       contains:
         containerd:
@@ -590,7 +590,7 @@ gpu_node:
             flags: {type: list, elements: dict, description: "Flags that are in force or in files. Keys: C(name), C(value), C(file), C(variable) and
               C(effective)."}
             config:
-              description: "C(daemon.json), or the file of C(--config-file); it may not be effective yet."
+              description: "C(daemon.json), or the file of C(--config-file); its values may not be effective yet."
               type: dict
               contains:
                 path: {type: str, description: ""}

@@ -16,13 +16,11 @@ from posixpath import basename
 from typing import Generic, NamedTuple, TypedDict, TypeVar
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import (
-    Edits,
-    ListEdit,
-    apply,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import PlannedStep
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import PlanResult as PlanResult
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Edits, ListEdit, apply
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import KeyConflict
 
 
@@ -31,14 +29,6 @@ class Step(NamedTuple):
 
     slug: str  # for conditions of tasks
     title: str  # for people; the name of the task
-
-
-class PlannedStep(TypedDict):
-    """A step with the reason for it."""
-
-    slug: str
-    name: str
-    reason: str
 
 
 class NoData(TypedDict):
@@ -66,15 +56,6 @@ class Change(TypedDict):
 
     path: str
     actor: str
-
-
-class PlanResult(TypedDict):
-    """A plan as data, for Ansible."""
-
-    steps: list[PlannedStep]
-    refusals: list[dict[str, str]]
-    notices: list[dict[str, str]]
-    data: Mapping[str, object]
 
 
 Data_co = TypeVar("Data_co", bound=Mapping[str, object], covariant=True)

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding, is_sound
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node as Observed
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
@@ -20,9 +21,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components import planni
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import (
     ObservationFailed,
     interpret,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import (
-    Node as Observed,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     why_unobserved,

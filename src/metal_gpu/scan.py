@@ -26,9 +26,7 @@ from metal_gpu.ssh.settings import Settings
 from metal_gpu.targets import Target, is_address
 
 if TYPE_CHECKING:
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import (
-        Node as Observed,
-    )
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node as Observed
     from metal_gpu.nodes import Node
 
 Observe = Callable[[Sequence[Host]], Iterable["Node"]]

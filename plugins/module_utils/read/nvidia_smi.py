@@ -20,7 +20,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.pci import normalis
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
 
 # Fields that all branches since 390 support.
 FIELDS = (
@@ -200,11 +199,6 @@ def place(
             pci_address=address, uuid=device.uuid or uuids.get(address)
         )
     return sorted(found, key=lambda device: (device.index_ is None, device.index_ or 0))
-
-
-def name_gpu(device: Device) -> str:
-    """Return the best name of a device of an observation; a lost GPU may have no UUID."""
-    return device["uuid"] or device["pci_address"] or f"GPU {device['index']}"
 
 
 def _failure(

@@ -16,20 +16,20 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status impor
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_causes import image_setting
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import busy_gpus, offered
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.names import name_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import Device
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
         Amount,
         ClusterRow,
         SmokeRow,
     )
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 GPU = "nvidia.com/gpu"
 _NOTHING: Amount = {"capacity": 0, "allocatable": 0}

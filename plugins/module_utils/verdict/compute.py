@@ -25,12 +25,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import PA
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
         Exchange,
         Result,
         SmokeRow,
     )
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 # Which findings about the node explain an error, by its number.
 _EXPLAINED_BY = {

@@ -23,9 +23,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.read.cuda_errors import CudaError
     from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 _SPECIFY = (
     "write the CDI specifications again with `systemctl restart nvidia-cdi-refresh.service`, and "

@@ -22,8 +22,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import Obstacle
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 # What each capability is: the minor numbers are those of /proc/driver/nvidia-caps/mig-minors.
 _CAPS = {"/dev/nvidia-caps/nvidia-cap1": "config", "/dev/nvidia-caps/nvidia-cap2": "monitor"}

@@ -28,8 +28,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log impor
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 _OFF_THE_BUS = (
     "drain the node and reboot it, because a GPU fell off the bus; replace a GPU that falls off "

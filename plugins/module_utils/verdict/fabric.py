@@ -33,11 +33,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log impor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import FabricState
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.fabric.observed import (
-        FabricState,
-    )
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 _BY_MANAGER = (
     "read `nvidia-smi -q | grep -A 3 Fabric`, `journalctl -u nvidia-fabricmanager` and "

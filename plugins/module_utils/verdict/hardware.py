@@ -30,9 +30,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.machine import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import Device
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import Failure
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 _INSTALL = (
     "run `ansible-playbook metal.gpu.site --limit {host}`, or `metal.gpu.docker_hosts` for a "

@@ -28,8 +28,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log impor
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import Health
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 # The hardware slows down a GPU for these, whatever its load is. "hw_slowdown" stands for both.
 _SLOWDOWNS = {

@@ -20,8 +20,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml impo
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import Health
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 # What to do, besides the actions of NVIDIA's Xid catalogue.
 REPLACE = "REPLACE"

@@ -28,11 +28,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.health_words imp
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import KernelEvent
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_events import Event
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.kernel_log.observed import (
-        KernelEvent,
-    )
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 _SHOWN = 3
 # The worst tier first. Errors of the tier INFORMATION are never shown.

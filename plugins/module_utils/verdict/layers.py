@@ -22,13 +22,13 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import is
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
         ClusterRow,
         SeenGpu,
         SeenLayer,
         SmokeRow,
     )
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 # In this order, from the machine to the pods, with what a sentence calls them.
 NAMES = {

@@ -23,7 +23,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import rele
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 
 _WSL = "microsoft"
 _HOST_MODULE = "nvidia_vgpu_vfio"

@@ -22,9 +22,15 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices imp
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import Device
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 
 _OF_GPUS = "nvidia.com/gpu="
+
+
+def name_gpu(device: Device) -> str:
+    """Return the best name of a device of an observation; a lost GPU may have no UUID."""
+    return device["uuid"] or device["pci_address"] or f"GPU {device['index']}"
 
 
 def judge_names(host: str, node: Node, *, is_whole: bool) -> Iterator[dict[str, str]]:

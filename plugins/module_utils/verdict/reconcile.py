@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
 from ansible_collections.metal.gpu.plugins.module_utils.read.cuda_images import choose
-from ansible_collections.metal.gpu.plugins.module_utils.read.silence import silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import (
     CLUSTER,
     SMOKE,
@@ -60,19 +59,20 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.services import 
     judge_plans,
     judge_services,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.silence import silent_programs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
         ClusterRow,
         Layers,
+        PlanResult,
         Question,
         SmokeRow,
         Verdict,
     )
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 
 LAYERS = ("declared", "pci", "nvml", "capacity", "allocatable", "smoke")
 

@@ -18,6 +18,23 @@ class Cause(TypedDict):
     evidence: Mapping[str, object]
 
 
+class PlannedStep(TypedDict):
+    """A step with the reason for it."""
+
+    slug: str
+    name: str
+    reason: str
+
+
+class PlanResult(TypedDict):
+    """A plan as data, for Ansible."""
+
+    steps: list[PlannedStep]
+    refusals: list[dict[str, str]]
+    notices: list[dict[str, str]]
+    data: Mapping[str, object]
+
+
 class _ClusterRow(TypedDict):
     state: str
     ready: bool | None

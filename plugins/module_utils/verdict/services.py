@@ -14,16 +14,14 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import sock
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import (
         Containerd,
-    )
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed import Crio
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import (
         CriDockerd,
+        Crio,
         Docker,
     )
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
+    from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import PlanResult
 
 # Notices about a node that is well now and not after the next boot or the next run of another tool,
 # about a second engine, about a file that breaks some containers or opens a way to GPUs, and about

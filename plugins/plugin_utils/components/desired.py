@@ -15,11 +15,8 @@ from datetime import datetime
 from typing import Literal, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.variables import (
-    load_options,
-    whole_number,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.variables import load_options, whole_number
 
 State = Literal["present", "absent"]
 Engine = Literal["auto", "containerd", "docker", "crio"]

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TypedDict, cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import RawData
 from ansible_collections.metal.gpu.plugins.module_utils.probe.registry import PROBES
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact, redact_all
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 
 _PLACES = 2  # of the innermost calls

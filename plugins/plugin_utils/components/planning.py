@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import COMPONENTS
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import reload
@@ -25,7 +26,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired impor
     Engine,
     desired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import stopped

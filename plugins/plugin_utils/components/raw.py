@@ -8,8 +8,10 @@ import copy
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TypedDict, cast
+from typing import cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Program, Version
+from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import Unit
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.ours import Values
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import (
     Asked,
@@ -26,29 +28,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import parse_version
-
-
-class Unit(TypedDict):
-    """The state of a unit."""
-
-    installed: bool
-    enabled: bool
-    active: bool
-
-
-class Version(TypedDict):
-    """The version of a program."""
-
-    version: str | None
-    version_error: str | None  # what it printed for `--version`, if that is no version
-
-
-class Program(Version):
-    """The program of a service."""
-
-    installed: bool  # whether the program exists or runs
-    path: str | None  # what the unit runs or starts, else the program in the `PATH`
-    running: bool | None  # whether its unit is active
 
 
 class Raw:

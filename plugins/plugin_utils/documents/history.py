@@ -10,8 +10,9 @@ text. No function does I/O.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.machine import Change
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit as documents
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
     DocumentError,
@@ -156,14 +157,6 @@ def extend(
     original = restore(content, language, history)
     directories = tuple(dict.fromkeys((*history.directories, *created)))
     return History(original, written, content, directories, language)
-
-
-class Change(TypedDict):
-    """A value that an edit changed."""
-
-    key: list[str]  # path of keys
-    before: object  # None: there was none
-    after: str | None  # fingerprint of the new value; None: the edit removed it
 
 
 class Summary(NamedTuple):

@@ -21,10 +21,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories im
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
         PackageSource,
     )
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
 
 # Ubuntu's drivers and modules come with updates. Debian's come with point releases, and with

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dependencies import (
     OF_EPEL,
     lacking,

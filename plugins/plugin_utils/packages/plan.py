@@ -16,7 +16,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
 
 

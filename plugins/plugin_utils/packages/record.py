@@ -28,8 +28,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.ours.observed import Entry
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.machine import Entry
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 
 
 # Packages on which no other package of their role depends. A change of one concerns no other.

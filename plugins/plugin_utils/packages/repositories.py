@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.machine import (
+        Repository as ObservedFile,
+    )
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
         PackageSource,
-    )
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.packages.observed import (
-        Repository as ObservedFile,
     )
 
 # Where the files are on a node, by family and name.

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.ours.observed import Entry
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.machine import Entry
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import Source, System
 
 # Roles with one file of their repository.

@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.observed import Os
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.machine import Os
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 
 ARCHITECTURE = "x86_64"
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.driver_causes import build_remedy
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others import (
     other_drivers,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 _FULL = re.compile(
     r"^.*(?:No space left on device|You don't have enough free space"

@@ -11,9 +11,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import qu
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.docker_proof import Proof
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import Result
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_errors
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 Users = Mapping[str, Sequence[str]]  # programs that use a GPU, by its UUID
 _PART, _SPLIT = "MIG-", "Enabled"

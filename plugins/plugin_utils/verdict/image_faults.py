@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.docker_proof import Proof
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_errors, image_needs
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 # Of Docker, with the words of NVIDIA's hook that compares the image with the driver.
 UNFIT = "requirement error"

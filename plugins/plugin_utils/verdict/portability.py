@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.docker_proof imp
     parse_run,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
     cdi,
     docker,
@@ -29,14 +30,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     image_needs,
     image_runtime,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.read.image_needs import (
-    Gpu,
-    Image,
-    Machine,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.read.image_needs import Gpu, Image, Machine
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.nfs import judge_exports
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import (
     container_gpus,
     fleet,

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import UVM
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import judge_cluster
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import judge_cuda
@@ -26,7 +27,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.steps import (
     ROLE as DRIVER,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 Finding = Mapping[str, str]
 

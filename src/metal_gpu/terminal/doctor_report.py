@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, REFUSAL
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import sections
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import (
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import (
     Node as Observed,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import name_clashes

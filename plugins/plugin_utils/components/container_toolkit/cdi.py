@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read.cdi import gpu_number
 from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import (
@@ -14,15 +15,14 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import
     outdated_numbers,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import gpu_uuid
-from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.health_words import is_empty
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.names import name_gpu
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.parts import (
     ON,
     former_parts,
     perhaps_former,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.state import works
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, NoData, Plan, Step
 
 DROP_IN = Step("drop_in", "Extend the condition of the CDI service")

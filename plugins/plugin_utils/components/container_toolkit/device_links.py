@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, NoData, Plan, Step
 
 FIRST = Step("link_first", "Create links in /dev/char before systemd reloads its units")

@@ -9,20 +9,19 @@ from hashlib import sha256
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text, texts
-from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
-from ansible_collections.metal.gpu.plugins.module_utils.read import (
-    cdi,
-    nvidia_driver,
+from ansible_collections.metal.gpu.plugins.module_utils.observed.containers import (
+    Cdi,
+    Toolkit,
+    ToolkitPart,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.read import cdi, nvidia_driver
 from ansible_collections.metal.gpu.plugins.module_utils.read.systemd import parse_environment_file
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
     parse_version,
     upstream_version,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents import (
-    history as document_history,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history as document_history
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
     Document,
     load_toml,
@@ -34,51 +33,7 @@ _TRUE = ("1", "t", "true")
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
-class Toolkit(TypedDict):
-    """The container toolkit."""
-
-    packages: dict[str, str]  # versions of its installed packages, by name
-    version: str | None  # version of `nvidia-ctk`, else of the package
-    # its programs in `/usr/bin`, where the packages install them, by name
-    programs: dict[str, ProgramFileData]
-    cdi_skipped: bool  # whether the `ExecCondition` of `nvidia-cdi-refresh.service` was not met
-    # devices that `nvidia-cdi-refresh.env` lists; None: the service lists everything
-    cdi_devices: list[str] | None
-    cdi_has_all: bool  # whether the service writes `nvidia.com/gpu=all`
-    config: str | None  # path of the configuration file
-    config_sha256: str | None  # hash of this file without the edits of this collection
-    runtimes: list[str] | None  # programs that the NVIDIA runtime calls, as the file lists them
-    mode: str | None  # how the NVIDIA runtime gives GPUs, such as `auto` and `legacy`
-    config_error: str | None  # why the file is invalid, or cannot be edited
-    settings: dict[str, bool]  # values at the top of the file that are true or false, by name
-    # prefixes of annotations that name CDI devices; None: NVIDIA's own
-    annotation_prefixes: list[str] | None
-    swarm_resource: list[str]  # variables of containers that count before `NVIDIA_VISIBLE_DEVICES`
-    char_dev_rules: list[str]  # rules of udev that make the links in `/dev/char`
-
-
-class Cdi(TypedDict):
-    """The specifications of CDI; kinds, errors and major numbers by path."""
-
-    spec_files: list[str]
-    kinds: dict[str, str | None]  # vendor and class of the devices
-    errors: dict[str, str]  # why files cannot be read; their devices are missing
-    devices: list[str]  # qualified names in all files, each once
-    names: dict[str, list[str]]  # qualified names in each file
-    drivers: dict[str, list[str]]  # versions of the driver whose libraries a file names
-    # paths of MIG instances in `/dev/nvidia-caps`, also by device
-    parts: dict[str, dict[str, list[str]]]
-    majors: dict[str, dict[str, int]]  # major numbers of device files, as far as a file has them
-
-
-class Observed(TypedDict):
-    """The container toolkit, and the specifications that it and others wrote."""
-
-    toolkit: Toolkit  # the NVIDIA Container Toolkit
-    cdi: Cdi  # specifications of the Container Device Interface; dictionaries are by path
-
-
-def observe(raw: Raw) -> Observed:
+def observe(raw: Raw) -> ToolkitPart:
     return {"toolkit": _toolkit(raw), "cdi": _cdi(raw)}
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
     is_newer,
@@ -18,7 +19,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
     Data,
     Desired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     held_by_admin,
@@ -27,11 +27,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     notice_unheld,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import RolePackages
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
-    NoData,
-    Plan,
-    Step,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, Step
 
 OURS = RolePackages(
     runtime.ROLE,

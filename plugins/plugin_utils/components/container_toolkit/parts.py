@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import Device
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read.cdi import gpu_number, part_number
-from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import Health
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.names import name_gpu
 
 ON, _OFF = "Enabled", "Disabled"  # the MIG mode
 _KINDS = ("nvidia.com/gpu", "k8s.device-plugin.nvidia.com/gpu")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     cdi,
     device_links,
@@ -34,7 +35,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
     register_runtime as docker,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.state import works
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines, others
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,

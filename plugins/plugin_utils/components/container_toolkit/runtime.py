@@ -13,9 +13,9 @@ from posixpath import basename
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils import mappings
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import ENGINES
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit, Step
 
 ROLE = "nvidia_container_runtime"

@@ -12,18 +12,15 @@ from __future__ import annotations
 from posixpath import basename, join
 from typing import TypedDict
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Containerd, Home
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.home import Home
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
-    Containerd,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import (
     refuse_config,
     refuse_unknown,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,

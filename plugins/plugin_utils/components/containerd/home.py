@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import re
 from posixpath import dirname
-from typing import TypedDict, cast
+from typing import cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Home, Program
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.containerd import Values
 from ansible_collections.metal.gpu.plugins.module_utils.probe.distribution import ContainerdData
 from ansible_collections.metal.gpu.plugins.module_utils.read import containerd, distributions
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import load_toml
 
 # The sections of formats before 3. k0s does not start with one of them in a drop-in.
@@ -23,22 +24,6 @@ _LISTS_RUNTIMES = re.compile(
     r"\{\{[^}]*(?:template\s+\"base\"|\.ExtraRuntimes)|^[^#\n]*nvidia-container-runtime",
     re.MULTILINE,
 )
-
-
-class Home(TypedDict):
-    """The distribution, and where its containerd gets its settings."""
-
-    name: str
-    unit: str
-    is_managed: bool  # whether it generates the configuration file
-    detects_runtimes: bool  # whether it looks for the NVIDIA runtime when it starts
-    watched: str | None  # folder of drop-ins whose changes it applies itself
-    template: str | None  # file of an admin, from which it generates the configuration
-    template_lists_runtimes: bool  # whether the template, if any, lists the runtimes that it finds
-    runtime_in_path: bool  # whether its `PATH` has the NVIDIA runtime's folder
-    started_after_runtime: bool  # whether the NVIDIA runtime was there when it started
-    former_drop_ins: list[str]  # drop-ins in a format that the next start refuses
-    host_containerd: bool  # whether `containerd.service` runs, too
 
 
 def data_of(raw: Raw) -> ContainerdData | None:

@@ -5,19 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils import mappings
-from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import (
+    Containerd,
+    ContainerdPart,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
     containerd,
     document_history_files,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
-    home as homes,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import home as homes
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import BYTE_ORDER_MARK
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
     Document,
@@ -37,57 +38,6 @@ _MARK_REFUSED = (
 RUNTIME = "nvidia"  # the handler that RuntimeClasses name
 
 
-class Config(TypedDict):
-    """The main configuration file."""
-
-    path: str
-    exists: bool | None
-    version: int | None
-    imports: list[str]  # patterns of imported files
-    cri_tables: list[str]  # tables of the CRI plugin in the file, the newest form first
-    imported_cri: list[str]  # imported files with settings of the CRI plugin
-    imported_nvidia: list[str]  # imported files with the runtime `nvidia`
-    # `config_path` of registries in imported files; the last one counts
-    imported_folders: dict[str, str]
-    missing_imports: list[str]  # imported files that do not exist, with the importing file
-    outline: dict[str, object]  # tables and keys, without values
-    error: str | None  # why it cannot be read, or containerd rejects it, with the place
-    obstacle: str | None  # why it cannot be edited, although containerd accepts it
-    # a command, or files, with the runtimes; None: these are unknown or defaults
-    source: str | None
-
-
-class Containerd(Program):
-    """The containerd service, or the one of the node's Kubernetes distribution."""
-
-    home: homes.Home | None  # the Kubernetes distribution that contains it: k3s, RKE2 or k0s
-    socket: str | None
-    runc: ProgramFileData  # file of `runc`
-    config: Config  # the main configuration file
-    needs_reload: bool  # whether files of its unit are newer than what systemd has loaded
-    changed_since_start: list[str]  # files that are not yet effective
-    edited_since_start: list[str]  # those of them that a role of this collection edited
-    cri_enabled: bool | None  # whether the CRI plugin is enabled, which the kubelet needs
-    cdi_enabled: bool | None  # whether it is for pods
-    default_runtime: str | None  # runtime of pods without a RuntimeClass
-    runtimes: dict[str, containerd.Runtime]  # runtimes by name
-    registry: containerd.Registry  # where the CRI plugin looks for settings
-    conflicts: list[str]  # settings with which the CRI plugin does not load at the next start
-    missing_specs: list[str]  # files of `base_runtime_spec` that do not exist, with the runtime
-
-
-class Engines(TypedDict):
-    """Its place among the engines."""
-
-    containerd: Containerd  # containerd of the host, or of its Kubernetes distribution
-
-
-class Observed(TypedDict):
-    """The engine."""
-
-    engines: Engines
-
-
 class _Answer(NamedTuple):
     """What containerd says of its configuration, and what is wrong with the file."""
 
@@ -97,7 +47,7 @@ class _Answer(NamedTuple):
     obstacle: str | None
 
 
-def observe(raw: Raw) -> Observed:
+def observe(raw: Raw) -> ContainerdPart:
     return {"engines": {"containerd": _containerd(raw)}}
 
 

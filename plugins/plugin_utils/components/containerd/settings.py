@@ -17,16 +17,16 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import (
+    Containerd,
+    ContainerdConfig,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.module_utils.read.containerd import Runtime
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import ASKS_CRI_SINCE
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
-    Config,
-    Containerd,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit, changes
 
 RUNTIME_TYPE = "io.containerd.runc.v2"
@@ -136,7 +136,7 @@ def target(path: str, imports: Sequence[str], containerd_version: str) -> str:
     return path
 
 
-def read_later(config: Config, path: str, files: Iterable[str]) -> list[str]:
+def read_later(config: ContainerdConfig, path: str, files: Iterable[str]) -> list[str]:
     """Return which of these imported files containerd reads after `path`. The last one counts.
 
     `path` is the main file, which is read first, or an imported one.

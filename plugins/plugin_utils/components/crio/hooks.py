@@ -10,7 +10,7 @@ of others are not looked at.
 
 from __future__ import annotations
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed import Crio
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Crio
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, Step
 
 TURN_OFF = Step("hooks", "Turn off the OCI hooks of NVIDIA")

@@ -15,12 +15,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Crio, CrioConfig
 from ansible_collections.metal.gpu.plugins.module_utils.read.crio import reading_order
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed import (
-    Config,
-    Crio,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.settings import (
     BUILT_IN,
     DROP_IN,
@@ -71,7 +68,7 @@ def _fatal(engine: Crio, drop_in: DropIn | None) -> Iterator[tuple[str, dict[str
             yield "CRIO_MONITOR_MISSING", {"runtime": name, "path": path}
 
 
-def _tables(config: Config, drop_in: DropIn | None) -> dict[str, str]:
+def _tables(config: CrioConfig, drop_in: DropIn | None) -> dict[str, str]:
     """Return the file whose table counts, by the name of the runtime."""
     files = {name: set(paths) for name, paths in config["runtime_files"].items()}
     if drop_in:
@@ -82,7 +79,7 @@ def _tables(config: Config, drop_in: DropIn | None) -> dict[str, str]:
     return {name: reading_order(paths)[-1] for name, paths in files.items() if paths}
 
 
-def _defaults(config: Config, drop_in: DropIn | None) -> dict[str, str]:
+def _defaults(config: CrioConfig, drop_in: DropIn | None) -> dict[str, str]:
     """Return the default runtimes by the files that choose them."""
     if drop_in is None:
         return config["defaults"]

@@ -5,15 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import text
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import (
+    Crio,
+    CrioConfig,
+    CrioPart,
+    Hook,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
     crio,
     document_history_files,
     systemd,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
     Document,
     load_json,
@@ -23,63 +28,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
 _STATUS = "crio status config"
 
 
-class Config(TypedDict):
-    """The configuration files."""
-
-    path: str
-    exists: bool | None
-    files: list[str]  # paths in the order in which CRI-O reads them
-    # files with a table of a runtime, by its name; the last one counts
-    runtime_files: dict[str, list[str]]
-    without_monitor: dict[str, list[str]]  # those whose table lacks a `monitor_path` that it needs
-    monitor: str | None  # program `conmon` of all runtimes, according to the files
-    # the default runtime, by the file that chooses it; the last one counts
-    defaults: dict[str, str]
-    error: str | None  # why a file cannot be read
-    obstacles: dict[str, str]  # why files cannot be edited, by path
-    # a command, or files, with the runtimes; None: these are unknown or defaults
-    source: str | None
-
-
-class Hook(TypedDict):
-    """An OCI hook that calls a program of NVIDIA's."""
-
-    path: str
-    program: str
-    always: bool | None  # its condition of this name
-    error: str | None  # why the file cannot be edited
-
-
-class Crio(Program):
-    """The CRI-O service."""
-
-    config: Config
-    changed_since_start: list[str]  # configuration and hooks that are not yet effective
-    edited_since_start: list[str]  # those of them that a role of this collection edited
-    monitor_in_path: bool  # whether `conmon` is in the PATH
-    monitor: str | None  # program `conmon` of all runtimes; None if each has its own
-    default_runtime: str | None  # runtime of pods without a RuntimeClass
-    runtimes: dict[str, crio.Runtime]  # runtimes by name
-    cdi_dirs: list[str]  # folders of CDI specifications
-    hooks_dirs: list[str]  # folders of OCI hooks
-    hooks: list[Hook]  # OCI hooks that call a program of NVIDIA's
-    auth_file: str | None  # file with the logins of registries
-    openshift: str | None  # what shows that it is a part of OpenShift
-
-
-class Engines(TypedDict):
-    """Its place among the engines."""
-
-    crio: Crio  # CRI-O, as the running engine answers, else from its files
-
-
-class Observed(TypedDict):
-    """The engine."""
-
-    engines: Engines
-
-
-def observe(raw: Raw) -> Observed:
+def observe(raw: Raw) -> CrioPart:
     return {"engines": {"crio": _crio(raw)}}
 
 
@@ -122,7 +71,7 @@ def _openshift(raw: Raw) -> str | None:
     return f"the package cri-o is {package.version}" if package and is_built_for_it else None
 
 
-def _config(raw: Raw, files: Mapping[str, Document], source: list[str]) -> Config:
+def _config(raw: Raw, files: Mapping[str, Document], source: list[str]) -> CrioConfig:
     errors = [raw.read_error(file) for file in raw.unread(*crio.CONFIG_PATTERNS)]
     errors += [document.error for document in files.values() if document.error]
     runtime_files: dict[str, list[str]] = {}

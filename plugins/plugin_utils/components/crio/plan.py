@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from posixpath import basename
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
     notice_reload,
 )
@@ -25,11 +26,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.packages
     source,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.settings import DROP_IN
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.shapes import (
-    Data,
-    Desired,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.shapes import Data, Desired
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,

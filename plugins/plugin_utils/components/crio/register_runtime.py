@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Crio
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import is_newer
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
@@ -15,14 +17,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.next_sta
     DropIn,
     refuse_fatal_start,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed import Crio
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.plan import (
     RESTART_REASON,
     refuse_config,
     refuse_openshift,
     unread,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,

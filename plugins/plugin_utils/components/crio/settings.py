@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Crio
 from ansible_collections.metal.gpu.plugins.module_utils.read.crio import (
     DROP_INS,
     OCI,
@@ -22,7 +23,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.crio import (
     reading_order,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed import Crio
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 
 DROP_IN = f"{DROP_INS}/99-metal-gpu.conf"

@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import (
+    V1,
+    Container,
+    Running,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read import cdi, docker
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
@@ -13,31 +16,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
     load_json,
     load_yaml,
 )
-
-
-class Container(TypedDict):
-    """A container."""
-
-    id: str
-    name: str
-
-
-class Running(Container):
-    """A running container."""
-
-    of_pod: bool  # whether the kubelet made it
-    ephemeral: bool  # whether Docker removes it when it exits
-    noted: bool  # whether it ran when the role `docker_ce` began to replace Docker
-    gpus: bool  # whether it requested GPUs, as by `--gpus`, or named devices of CDI
-    gpus_by_hook: bool  # whether it has them by the hook of NVIDIA's runtime
-
-
-class V1(TypedDict):
-    """Remains of nvidia-docker v1."""
-
-    unit: bool  # whether it exists
-    volumes: list[str]
-    containers: list[Container]  # containers with such volumes, running or not
 
 
 def _hook_drivers(raw: Raw, version: str | None, *, has_cdi: bool) -> tuple[str, ...]:

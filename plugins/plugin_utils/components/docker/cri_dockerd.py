@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import distributions
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import socket_path
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import packages
@@ -14,12 +15,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes
     Data,
     Desired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
-    hold_reason,
-    refuse_url,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import hold_reason, refuse_url
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step
 
 INSTALL = Step("cri_dockerd", "Install cri-dockerd")

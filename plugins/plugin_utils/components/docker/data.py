@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Mapping
 from posixpath import normpath
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_DATA_ROOT
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import Docker
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import Key
 
 # Options that decide where Docker looks for its data. `graph` is the former name of data-root.

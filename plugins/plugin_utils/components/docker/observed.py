@@ -5,28 +5,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypedDict, cast
+from typing import NamedTuple, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils import mappings
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components.docker import (
-    Proxy,
-    Values,
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import (
+    CriDockerd,
+    Docker,
+    DockerConfig,
+    DockerPart,
+    Starter,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import FlagData, ServiceData
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.docker import Values
+from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ServiceData
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag, value_of
-from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
-    parse_version,
-    release,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import parse_version, release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import containers, unread
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.containers import (
-    V1,
-    Container,
-    Running,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import BYTE_ORDER_MARK
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
     Document,
@@ -41,91 +37,6 @@ _OF_ENGINE = ("docker_ps", "docker_host_config", "docker_v1_volumes")
 # The words of Docker.
 _NO_OPTION = "the following directives don't match any configuration option"
 _UTF_16 = "\ufffd\ufffd"  # its mark, read as UTF-8
-
-
-class Config(TypedDict):
-    """daemon.json, or the file of --config-file, and values in it."""
-
-    path: str
-    exists: bool | None
-    error: str | None  # why it cannot be read
-    obstacle: str | None  # why it cannot be edited, although Docker accepts it
-    # a command, or the file, with the runtimes; None: these are unknown or defaults
-    source: str | None
-    settings: list[str]  # keys of the file
-    outline: dict[str, object]  # its keys, without values
-    fingerprints: dict[str, str]  # SHA-256 of each value, by key path
-    default_runtime: str | None
-    runtimes: dict[str, docker.Runtime]  # runtimes by name
-    cdi_enabled: bool | None  # whether the file or the version enables it
-
-
-class Starter(TypedDict):
-    """The program that a unit starts, and the file that sets it."""
-
-    path: str
-    file: str
-
-
-class CriDockerd(TypedDict):
-    """cri-dockerd, which lets a kubelet use Docker."""
-
-    installed: bool
-    version: str | None
-    running: bool | None
-    enabled: bool  # whether it starts at boot
-    socket: str | None
-
-
-class Docker(Program):
-    """The Docker Engine."""
-
-    server_version: str | None  # version of the running engine
-    client_path: str | None  # path of the program `docker`
-    answers: bool  # whether it answers `docker info` and `docker ps` of root
-    enabled: bool  # whether it starts at boot
-    socket_active: bool  # whether systemd listens on `docker.socket`
-    needs_reload: bool  # whether files of its unit are newer than what systemd has loaded
-    changed_since_start: list[str]  # programs that it looks for at its start, and that are newer
-    unread: unread.Unread  # what the role `docker_ce` has written, and Docker has not read since
-    program: Starter | None  # program in its unit, and the file that names it
-    flags_source: str | None  # the same as of the kubelet
-    flags: list[FlagData]  # flags that are in force or in files
-    config: Config  # `daemon.json`, or the file of `--config-file`; it may not be effective yet
-    proxy: dict[str, Proxy]  # variables in the unit's files, in capitals
-    default_runtime: str | None  # runtime of containers that name none
-    runtimes: dict[str, docker.Runtime]  # runtimes by name
-    live_restore: bool | None  # whether containers keep running without the engine
-    data_root: str | None  # folder of containers and images
-    storage_driver: str | None  # its name, or the name of the snapshotter
-    containers: list[Running]  # running containers
-    mirrors: list[str] | None  # addresses of mirrors of `docker.io`, without a slash at the end
-    # containers outside of pods, by the runtime without which they do not start
-    made_with: dict[str, list[str]]
-    # containers that stopped when the role `docker_ce` replaced Docker
-    interrupted: list[Container]
-    record_error: str | None  # why the record of these cannot be read
-    # script with which a purge of the removed `docker.io` deletes all containers
-    purge_script: str | None
-    group: list[str]  # members of the group `docker`
-    snap: list[str]  # programs of a Docker of snapd
-    rootless: list[str]  # sockets and units of engines that users run without root
-    cri_dockerd: CriDockerd  # cri-dockerd, which lets a kubelet use Docker
-    v1: V1  # remains of nvidia-docker v1
-    cgroup_driver: str | None  # `systemd` or `cgroupfs`
-    cdi_enabled: bool | None
-
-
-class Engines(TypedDict):
-    """Its place among the engines."""
-
-    docker: Docker  # Docker, as the running engine answers, else from its configuration
-
-
-class Observed(TypedDict):
-    """The engine."""
-
-    engines: Engines
 
 
 class _InForce(NamedTuple):
@@ -154,7 +65,7 @@ class _Setup(NamedTuple):
         return _InForce(self.written, self.path if exists and not self.error else None)
 
 
-def observe(raw: Raw) -> Observed:
+def observe(raw: Raw) -> DockerPart:
     return {"engines": {"docker": _docker(raw)}}
 
 
@@ -256,7 +167,7 @@ def _starter(service: ServiceData) -> Starter | None:
     return None if path is None or file is None else {"path": path, "file": file}
 
 
-def _config(raw: Raw, setup: _Setup, source: str | None, *, has_version: bool) -> Config:
+def _config(raw: Raw, setup: _Setup, source: str | None, *, has_version: bool) -> DockerConfig:
     return {
         "path": setup.path,
         "exists": raw.file_exists(setup.path),

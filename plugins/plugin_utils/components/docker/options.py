@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Docker
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import data, settings
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import Docker
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import (
     PACKAGE,
     ROLE,
@@ -30,7 +31,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values
     key_text,
     leaves,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Edit,

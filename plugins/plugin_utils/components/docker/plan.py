@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Container, Docker
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
@@ -32,10 +34,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     settings as docker_keys,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.containers import (
-    Container,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import Docker
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import (
     OURS,
     PACKAGE,
@@ -45,7 +43,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes
     Data,
     Desired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,

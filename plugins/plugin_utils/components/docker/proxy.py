@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from hashlib import sha256
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import options
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import ROLE
@@ -22,7 +23,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes
     Data,
     Desired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, Step
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import ASKS_CRI_SINCE
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
@@ -16,7 +17,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.plan i
     refuse_config,
     refuse_silent,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,

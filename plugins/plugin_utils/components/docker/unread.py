@@ -9,8 +9,7 @@ of the role's own history counts, and not that of the file.
 
 from __future__ import annotations
 
-from typing import TypedDict
-
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Unread
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker, document_history_files
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
@@ -29,14 +28,6 @@ RELOADABLE = frozenset(
         "shutdown-timeout",
     }
 )
-
-
-class Unread(TypedDict):
-    """What the role has written, and Docker has not read since."""
-
-    set: list[list[str]]  # key paths of `config`
-    removed: list[list[str]]  # the same of removed ones
-    proxy: bool  # whether the drop-in is newer than the start of Docker
 
 
 def observe(raw: Raw, config: str) -> Unread:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     fabric,
@@ -18,10 +19,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
-    Data,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 

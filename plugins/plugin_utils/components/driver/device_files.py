@@ -12,22 +12,16 @@ Source: tests/recorded/device_files.yml
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
-from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import (
-    UVM,
-    outdated,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import UVM, outdated
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.device_files import (
     blocking,
     corrections,
     obstacle_evidence,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
-    distribution,
-    steps,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import distribution, steps
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
 
 _PROGRAM = "/usr/bin/nvidia-modprobe"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import OPEN
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     kernels,
@@ -27,7 +28,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.packag
     versions,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import Fabric
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import (
     has_state,
@@ -32,17 +34,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     steps,
     subnet_manager,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
-    NVIDIA,
-    RUNFILE,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import NVIDIA, RUNFILE
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
     Data,
     Desired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.fabric.observed import Fabric
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import archive, systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     arguments,

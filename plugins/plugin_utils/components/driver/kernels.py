@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 
 _IMAGE, HEADERS = "linux-image-", "linux-headers-"
 # "6.1.0-26-cloud-amd64", "6.12.107+deb13-amd64", "6.8.0-60-generic"

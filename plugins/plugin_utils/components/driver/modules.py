@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import dkms as dkms_state
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kernel
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.driver_causes import build_remedy
@@ -28,7 +29,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
     Desired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan

@@ -9,6 +9,7 @@ which may be another one than the running one: see module_utils/read/kernels.py.
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kernel
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     kernels,
@@ -25,7 +26,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusa
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 

@@ -6,21 +6,17 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import TypedDict, cast
+from typing import cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import (
+    Device,
+    Driver,
+    DriverPart,
+    Nvml,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components import platform
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components.driver import (
-    RamdiskSpace,
-    Values,
-)
-from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import (
-    DeviceFile,
-    Obstacle,
-)
-from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import DeviceUser
-from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
-from ansible_collections.metal.gpu.plugins.module_utils.probe.runfile import Installer
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.driver import Values
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
     device_files,
     dkms,
@@ -31,91 +27,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import failure_text
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import parse_version
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw, Unit
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 
 
-class Driver(TypedDict):
-    """The driver as it is installed and loaded."""
-
-    packages: dict[str, str]  # versions of the driver's installed packages, by name
-    module_version: str | None  # version of the loaded module
-    disk_version: str | None  # version of the module on the disk, which the next load uses
-    module_files: list[str]  # files of `nvidia` in the running kernel's folder of `/lib/modules`
-    # whether `modinfo` reads the running kernel's `nvidia-uvm`; None: no answer
-    uvm_readable: bool | None
-    flavour: str | None  # `open` or `proprietary`, of the loaded module
-    unblocked: list[str]  # `nouveau` and `nova_core`, if `modprobe.d` does not block them
-    # whether `modprobe.d` has newer settings than an initial ramdisk
-    initramfs_outdated: bool | None
-    initramfs_program: str | None  # path of `update-initramfs`, else of `dracut`
-    # bytes that are free in `/boot`, and needed for the largest ramdisk
-    ramdisk_space: RamdiskSpace | None
-    modules_load: list[str]  # modules that `modules-load.d` loads at boot
-    own_modules: list[str]  # those of them in the file of this collection
-    parameters: dict[str, str]  # parameters of the loaded module, by name without `NVreg_`
-    own_parameters: list[str]  # lines of this collection's file with parameters in `modprobe.d`
-    own_pin: list[str]  # lines of this collection's file in `preferences.d`
-    own_device_rule: list[str]  # lines of this collection's block in its rule of udev
-    parameters_are_new: bool  # whether this file was written after the boot
-    peermem: bool  # whether the running kernel has `nvidia-peermem`
-    dkms: dkms.Dkms  # the driver's modules in DKMS, of all sources together
-    next_kernel: kernels.Kernel | None  # the newest installed kernel; None: it runs
-    # whether it had this module before the boot, which started another one
-    next_kernel_skipped: bool
-    # kernels whose missing headers apt has; None: apt was not asked
-    headers_available: list[str] | None
-    # the key with which DKMS signs modules; None without Secure Boot
-    signing: signing.Signing | None
-    programs: dict[str, ProgramFileData]  # files of `nvidia-smi` and `nvidia-persistenced`, by name
-    libraries: dict[str, str | None]  # paths of `libnvidia-ml.so.1` and `libcuda.so.1`, by name
-    persistenced: Unit  # `nvidia-persistenced.service`
-    installer: Installer  # what NVIDIA's `.run` installer left, and what it would meet
-    persistence_off: str | None  # the file of this unit with `--no-persistence-mode`
-
-
-class Bound(TypedDict):
-    """A GPU that the kernel module has, whether or not nvidia-smi shows it."""
-
-    uuid: str | None
-    minor: int | None
-
-
-class Device(TypedDict):
-    """A GPU as the driver reports it; None: unknown."""
-
-    index: int | None  # None: the driver reports only the address
-    uuid: str | None
-    name: str | None
-    memory_mib: int | None
-    pci_address: str | None  # address, as in `pci`
-    minor: int | None  # number of its device file
-    persistence_mode: bool | None
-    error: str | None  # what the driver prints instead of a value, such as `[GPU is lost]`
-
-
-class Nvml(TypedDict):
-    """The GPUs according to the driver."""
-
-    driver_version: str | None
-    complete: bool  # whether it reports each GPU of `pci`, and `nvidia-smi` printed nothing else
-    devices: list[Device]  # GPUs in the order of the driver; after an error, only what is known
-    bound: dict[str, Bound]  # GPUs in `/proc/driver/nvidia/gpus`, by address
-    # error of `nvidia-smi` or of a GPU; other GPUs can still work
-    failure: nvidia_smi.Failure | None
-
-
-class Observed(TypedDict):
-    """The driver."""
-
-    driver: Driver
-    nvml: Nvml  # the GPUs according to the driver (`nvidia-smi`)
-    device_files: list[DeviceFile]  # character devices of the driver
-    device_obstacles: list[Obstacle]  # what stands in the place of the driver's device files
-    device_majors: dict[str, int]  # major numbers by their names in `/proc/devices`
-    device_users: list[DeviceUser] | None  # processes that use the driver; None: this was not asked
-
-
-def observe(raw: Raw) -> Observed:
+def observe(raw: Raw) -> DriverPart:
     values = cast(Values, raw.values("driver"))
     return {
         "driver": _driver(raw, values),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import dkms, nvidia_smi
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
@@ -39,7 +40,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
     Desired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import orphans
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
@@ -23,7 +24,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source
     Choice,
     choose_source,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import is_fabric_package
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import (
     OPEN,
@@ -22,7 +23,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import (
     branch,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT, System
 
 # Packages with libcuda, libnvidia-ml or nvidia-smi, or with the kernel module or its source. If

@@ -12,12 +12,12 @@ Source: records of the units in tests/recorded/packages
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import Device
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
-from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.names import name_gpu
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state, steps
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
 
 # A GPU that fails must not stop the daemon, so the exit code of nvidia-smi does not count.
@@ -79,16 +79,14 @@ def plan_working(plan: Plan[Data], node: Node, found: str) -> None:
     A daemon that runs is not restarted: GPUs with the mode on would lose their settings.
     """
     off, daemon = off_reason(node), node["driver"]["persistenced"]
-    names = [nvidia_smi.name_gpu(gpu) for gpu in _off(node["nvml"]["devices"])]
+    names = [name_gpu(gpu) for gpu in _off(node["nvml"]["devices"])]
     plan.data["persistence_gpus"] = names
     if not daemon["installed"]:
         plan.notice("PERSISTENCE_MISSING", found=found)
         if plan.has_step(steps.REBOOT):
             # Nothing turns it on at boot.
             gpus = [gpu for gpu in node["nvml"]["devices"] if gpu["error"] is None]
-            names = [
-                nvidia_smi.name_gpu(gpu) for gpu in gpus if gpu["persistence_mode"] is not None
-            ]
+            names = [name_gpu(gpu) for gpu in gpus if gpu["persistence_mode"] is not None]
             plan.data["persistence_gpus"] = names
             off = "the reboot turns it off, and nvidia-persistenced has no unit" if names else None
         plan.step(steps.PERSISTENCE_MODE, off)

@@ -12,6 +12,7 @@ Source: apt_preferences(5); tried with apt 2.6.1, 2.8.4 and 3.0.3, see tests/rec
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver import parse_lines
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
@@ -28,7 +29,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.packag
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.parts import is_driver_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan

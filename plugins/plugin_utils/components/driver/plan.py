@@ -8,6 +8,7 @@ Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import machine
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
@@ -57,7 +58,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.working import (
     plan_working,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
@@ -23,7 +24,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
     Data,
     Desired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import is_enabled
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan

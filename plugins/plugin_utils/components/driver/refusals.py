@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import driver_causes
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import quote_log
@@ -40,7 +41,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source
     Refused,
     choose_source,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan

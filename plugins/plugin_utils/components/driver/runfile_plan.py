@@ -8,6 +8,7 @@ The installer wants nouveau gone, so a reboot comes before it, and not after it 
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     device_files,
@@ -36,7 +37,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
     Desired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     arguments,

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import archive
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
     FILES,

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     distribution,
     kernels,
     steps,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 

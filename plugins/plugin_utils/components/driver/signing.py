@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import shlex
 
-from ansible_collections.metal.gpu.plugins.module_utils.read.signing import (
-    Signing,
-    is_path,
-    pair,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
+from ansible_collections.metal.gpu.plugins.module_utils.read.signing import Signing, is_path, pair
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 _AT_THE_CONSOLE = (

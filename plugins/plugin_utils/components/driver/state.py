@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import Driver
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read import pci
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
 
 MODULES = ("nvidia", "nvidia_uvm")

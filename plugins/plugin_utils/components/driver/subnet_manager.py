@@ -12,6 +12,7 @@ Source: nvidia-fabricmanager-start.sh of Fabric Manager 580.178.04; tests/record
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import (
     ADAPTER_MODULE,
@@ -26,7 +27,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import NVIDIA
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
 
 # The start script fails without ibstat. Without lspci it does not wait for the adapters at boot.

@@ -9,6 +9,7 @@ been started for another purpose.
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import machine
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     device_files,
@@ -42,7 +43,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source
     Choice,
     is_unclear,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.follow import left_out
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     failed,

@@ -5,62 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict, cast
+from typing import cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import (
+    FabricPart,
+    FabricState,
+    FabricUnit,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components import health, platform
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.fabric import Values
 from ansible_collections.metal.gpu.plugins.module_utils.read import fabric, systemd
-from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 
 
-class FabricUnit(TypedDict):
-    """The state of a unit, in systemd's words."""
-
-    installed: bool
-    enabled: bool
-    active: bool
-    state: str  # words of systemd
-
-
-class FabricState(TypedDict):
-    """The fabric of a GPU, in nvidia-smi's words."""
-
-    pci_address: str  # address, as in `pci`
-    state: str  # word of `nvidia-smi`, such as `Completed`; `N/A` without a fabric
-    status: str  # word of `nvidia-smi`, such as `Success`
-    good: bool  # whether the GPU has no fabric, or is part of one that is ready
-    clique: int | None  # number of the NVLink clique
-    health: str | None  # summary, such as `Healthy`; None: not offered, as on H100
-    misconfigured: str | None  # what is wrong with the configuration; `None` if nothing is
-    degraded: list[str]  # parts that are not as they should be, on some GPUs always
-    healthy: bool  # whether the driver reports nothing that is wrong with the links
-
-
-class Fabric(TypedDict):
-    """What connects the GPUs."""
-
-    switches: list[GpuRow]  # NVSwitches on the PCI bus
-    ports: list[str]  # addresses of the InfiniBand adapters to the NVSwitches of B200 and B300
-    packages: dict[str, str]  # versions of Fabric Manager, IMEX and the subnet manager, by name
-    manager: FabricUnit | None  # `nvidia-fabricmanager.service`; None without NVSwitches
-    imex: FabricUnit | None  # `nvidia-imex.service`; None without NVSwitches
-    process: bool  # whether Fabric Manager runs, as a service or in a container
-    subnet_manager: bool  # whether `nvlsm` runs, which B200 and B300 need
-    modules: list[str]  # loaded modules that `nvlsm` needs, of `mlx5_ib` and `ib_umad`
-    missing_modules: list[str]  # those of them that the running kernel does not have
-    mode: int | None  # `FABRIC_MODE` of Fabric Manager's configuration
-    states: list[FabricState]  # GPUs that can have a fabric: Hopper and newer
-    log: list[str]  # last lines, if Fabric Manager or `nvlsm` does not run, or a state is not good
-
-
-class Observed(TypedDict):
-    """The fabric."""
-
-    fabric: Fabric  # NVSwitches, and Fabric Manager, without which CUDA does not start there
-
-
-def observe(raw: Raw) -> Observed:
+def observe(raw: Raw) -> FabricPart:
     values = cast(Values, raw.values("fabric"))
     bus = cast(platform.Values, raw.values("platform"))
     units = systemd.parse_show(raw.stdout("fabric_units"))

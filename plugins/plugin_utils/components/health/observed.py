@@ -4,29 +4,15 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, cast
+from typing import cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import HealthPart
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.health import Values
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import Health
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 
 
-class GpuHealth(TypedDict):
-    """The reports of all GPUs, or why they are missing or incomplete."""
-
-    cuda_version: str | None  # the newest one that the driver supports
-    error: str | None  # why there is no report, or only a part of it
-    gpus: list[Health]  # the GPUs with a report
-
-
-class Observed(TypedDict):
-    """The health of the GPUs."""
-
-    # what the GPUs report of themselves (`nvidia-smi -q -x`); None: not offered, or not known
-    health: GpuHealth
-
-
-def observe(raw: Raw) -> Observed:
+def observe(raw: Raw) -> HealthPart:
     """Leave out the fabric, which is a component of its own."""
     report = cast(Values, raw.values("health"))["report"]
     gpus = [

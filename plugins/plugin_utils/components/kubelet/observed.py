@@ -5,97 +5,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypedDict, cast
+from typing import NamedTuple, cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.containers import (
+    Cgroup,
+    Kubelet,
+    KubeletPart,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Program
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.kubelet import Values
 from ansible_collections.metal.gpu.plugins.module_utils.probe.distribution import KubeletData
-from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import FlagData
 from ansible_collections.metal.gpu.plugins.module_utils.probe.services import PROCESS
-from ansible_collections.metal.gpu.plugins.module_utils.read import (
-    distributions,
-    kubelet,
-    kubelet_devices,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.read import distributions, kubelet
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag, value_of
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
-    home as homes,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw, as_flags
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import home as homes
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw, as_flags
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_yaml
-
-
-class UnitState(TypedDict):
-    """The state of the unit, as systemd reports it."""
-
-    active: str | None
-    sub: str | None
-    result: str | None
-
-
-class File(TypedDict):
-    """A configuration file: why it is invalid, and why it cannot be edited."""
-
-    path: str
-    error: str | None  # why it cannot be read
-    obstacle: str | None  # why it cannot be edited
-
-
-class Config(TypedDict):
-    """The file of --config."""
-
-    path: str | None
-    exists: bool | None
-    error: str | None  # why it cannot be read
-    obstacle: str | None  # why it cannot be edited, although the kubelet reads it
-
-
-class ConfigDir(TypedDict):
-    """The directory of --config-dir."""
-
-    path: str | None
-    files: list[File]  # its files
-
-
-class Kubelet(Program):
-    """The kubelet."""
-
-    unit_state: UnitState  # words of systemd
-    # the Kubernetes distribution that contains it, such as k3s
-    distribution: distributions.Distribution | None
-    # distribution that a user runs without root, if there is no other kubelet
-    rootless: distributions.Distribution | None
-    # name in the cluster: `--hostname-override`, else `joined_name`, else `hostname`
-    node_name: str
-    # name at its next start; None if a cloud provider, a shell or systemd decides
-    own_name: str | None
-    joined_name: str | None  # name in its client certificate
-    # devices of `nvidia.com` in its checkpoint, an internal file
-    devices: kubelet_devices.Devices | None
-    flags_source: str | None  # `process`, or `unit` if these are flags that systemd would use
-    flags: list[FlagData]  # flags that are in force or in files
-    config: Config  # file of `--config`
-    config_dir: ConfigDir  # folder of `--config-dir`
-    feature_gates: list[kubelet.Gate]  # places that set a gate
-    health_url: str | None  # None: it is disabled
-    endpoint: str | None  # socket of the container runtime
-    last_error: str | None  # why it failed, from its journal
-    needs_reload: bool  # whether files of its unit are newer than what systemd has loaded
-    # files of its settings that it has not read since they were written
-    changed_since_start: list[str]
-
-
-class Cgroup(TypedDict):
-    """Version and driver of the control groups."""
-
-    version: int | None  # 1 or 2
-    driver: str | None  # cgroup driver that is configured for the kubelet
-
-
-class Observed(TypedDict):
-    """The kubelet and its control groups."""
-
-    kubelet: Kubelet
-    cgroup: Cgroup  # control groups
 
 
 class _Setup(NamedTuple):
@@ -114,7 +39,7 @@ class _Setup(NamedTuple):
         return {**own, **{path: document.content for path, document in self.dropins.items()}}
 
 
-def observe(raw: Raw) -> Observed:
+def observe(raw: Raw) -> KubeletPart:
     setup = _setup(raw)
     return {"kubelet": _kubelet(raw, setup), "cgroup": _cgroup(raw, setup)}
 

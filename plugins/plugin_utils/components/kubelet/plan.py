@@ -12,21 +12,22 @@ Source: https://kubernetes.io/docs/reference/command-line-tools-reference/featur
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.containers import Kubelet
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe.own_files import KUBELET_DROP_IN
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import Gate
-from ansible_collections.metal.gpu.plugins.module_utils.read.silence import UNITS, silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.silence import (
+    UNITS,
+    silent_programs,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
     notice_reload,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet.observed import (
-    Kubelet,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet.shapes import (
     Data,
     Desired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,

@@ -12,10 +12,8 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs import (
-    ROLE,
-    Mounted,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs import ROLE, Mounted
 from ansible_collections.metal.gpu.plugins.module_utils.words import some
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
     notice_reload,
@@ -23,7 +21,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import units
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs.shapes import Data, Desired
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs.units import Mount
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
 )

@@ -6,61 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import TypedDict, cast
+from typing import cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.machine import (
+    Edit,
+    Entry,
+    OursPart,
+    Record,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read import packages, registries
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history as document_history
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.history import Change
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import load_json
 
 _OF_REGISTRIES = f"metal.gpu.{registries.ROLE}"
 
 
-class Edit(TypedDict):
-    """The edits of a file by one actor."""
-
-    path: str  # path in the engine's configuration, also if that is a link
-    actor: str
-    changes: list[Change]  # edited values
-    untouched: bool  # whether the file has not changed since
-    error: str | None  # why the history cannot be read, so that nothing can be undone
-
-
-class _Entry(TypedDict):
-    version: str  # desired version, or the installed one if the role asked for any
-    before: str | None  # None: it was not installed
-
-
-class Entry(_Entry, total=False):
-    """A package that a role installed, and the version before."""
-
-    config_sha256: str  # hash of the configuration file that the package created
-
-
-class Record(TypedDict):
-    """The packages that a role installed."""
-
-    path: str  # file of the record
-    packages: Mapping[str, Entry]  # packages by name
-    error: str | None  # why the record cannot be read
-
-
-class Ours(TypedDict):
-    """What this collection left: its own files, edits of the admin's files, and packages."""
-
-    files: list[str]  # files with a block of a role; lines outside the block are the admin's
-    edits: list[Edit]  # files that `metal.gpu.config_document` can restore
-    packages: dict[str, Record]  # records of what each role installed, by role
-
-
-class Observed(TypedDict):
-    """The changes."""
-
-    ours: Ours  # what this collection changed on the node
-
-
-def observe(raw: Raw) -> Observed:
+def observe(raw: Raw) -> OursPart:
     return {
         "ours": {
             "files": raw.own_files,

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import DeviceUser
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, PlanResult, Step
 
 DRAIN = Step("drain", "Evict the pods that hold GPUs")

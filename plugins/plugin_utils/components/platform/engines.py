@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import socket_path
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import ENGINES
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Engine
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
 
 AUTO: Final = "auto"

@@ -4,64 +4,25 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, cast
+from typing import cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.machine import (
+    MachinePart,
+    Os,
+    Systemd,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.platform import Values
 from ansible_collections.metal.gpu.plugins.module_utils.read import signing, tools
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_banner import parse_compiler
-from ansible_collections.metal.gpu.plugins.module_utils.read.os_release import (
-    OsRelease,
-    parse_os_release,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.read.os_release import parse_os_release
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import failure_text
-from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
-
-
-class Os(OsRelease):
-    """The operating system."""
-
-    architecture: str  # machine name, as from `uname -m`
-
-
-class Systemd(TypedDict):
-    """The units whose state systemd did not report."""
-
-    unknown: list[str]  # units, if there is systemd
-    error: str | None  # error of `systemctl`
-
-
-class Kernel(TypedDict):
-    """The running kernel."""
-
-    release: str | None  # result of `uname -r`
-    compiler: str | None  # program that compiled it, such as `gcc-12`
-    headers: bool  # whether its headers are installed, so that modules can be built
-    modules: list[str]  # loaded ones among `nvidia*`, `nouveau` and `vfio_pci`
-
-
-class Observed(TypedDict):
-    """The machine."""
-
-    os: Os
-    hostname: str | None
-    boot_id: str | None  # it changes with each boot
-    machine_id: str | None  # it stays the same until somebody installs the system anew
-    read_only: list[str]  # `/etc` and `/var/lib`, if their file systems are mounted read-only
-    init: str  # `systemd` or `other`
-    systemd: Systemd
-    kernel: Kernel
-    secure_boot: bool | None  # whether it is enabled; None without EFI
-    # others that write the configuration: AKS, EKS, kubeadm, Kubespray, the GPU Operator
-    tools: list[str]
-    pci: list[GpuRow]  # GPUs on the PCI bus (vendor 10de, class 0300 or 0302), sorted by address
-
 
 # What asks for units: the known ones, and those whose names only the node has.
 _SHOWS = ("systemctl", "systemctl_named")
 
 
-def observe(raw: Raw) -> Observed:
+def observe(raw: Raw) -> MachinePart:
     values = cast(Values, raw.values("platform"))
     return {
         "os": _os(raw),

@@ -9,22 +9,22 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Version
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import login_refusals
-from ansible_collections.metal.gpu.plugins.module_utils.read.silence import silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.machine import (
     judge_holders,
     judge_kind,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.silence import silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.words import MOST, some
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines, others
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.shapes import (
     Data,
     Desired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, PlanResult
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from posixpath import basename, dirname
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import embedded
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     plan as containerd,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import plan as crio
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import (
     Layout,

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from posixpath import basename, dirname
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.containers import RegistryFile
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import order
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import (
@@ -23,7 +24,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.ma
     mark,
     marks,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.observed import File
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step, edited
 
@@ -36,7 +36,7 @@ LOGINS = Step("logins", "Write the logins of registries")
 
 STEPS = (CERTIFICATES, RESTORE, CONFIG, SETTINGS, LOGINS, REMOVE)
 
-_ABSENT: File = {
+_ABSENT: RegistryFile = {
     "mode": None,
     "error": None,
     "obstacle": None,
@@ -198,11 +198,11 @@ def _of_role(node: Node) -> list[str]:
     return edited(node, places.ROLE)
 
 
-def _found(node: Node, path: str) -> File:
+def _found(node: Node, path: str) -> RegistryFile:
     return node["registries"]["files"].get(path, _ABSENT)
 
 
-def _lacking(document: Document, found: File) -> list[str]:
+def _lacking(document: Document, found: RegistryFile) -> list[str]:
     """Return the keys that a file lacks, or has with other values."""
     values = {key_text(key): mark(value) for key, value in leaves(document.merge)}
     keys = [key for key, value in values.items() if found["values"].get(key) != value]
@@ -213,7 +213,7 @@ def _lacking(document: Document, found: File) -> list[str]:
     return keys
 
 
-def _taken(document: Document, found: File) -> list[str]:
+def _taken(document: Document, found: RegistryFile) -> list[str]:
     """Return the keys that the admin has with other values, or with tables in place of values."""
     wanted = dict(leaves(document.merge))
     values = {key_text(key): mark(value) for key, value in wanted.items()}
@@ -232,7 +232,7 @@ def _taken(document: Document, found: File) -> list[str]:
     return [*dict.fromkeys(taken)]
 
 
-def _stale(document: Document | None, found: File) -> Iterable[str]:
+def _stale(document: Document | None, found: RegistryFile) -> Iterable[str]:
     """Yield the keys that the role wrote, and that are no longer desired."""
     merge = {key_text(key) for key, _value in leaves(document.merge)} if document else set()
     append = {key_text(key): marks(items) for key, items in document.append} if document else {}

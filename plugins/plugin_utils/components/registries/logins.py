@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.containers import RegistryFile
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import (
     DOCKER_HUB_LOGIN,
     Layout,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.observed import File
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wanted import (
     DOCKER_HUB,
 )
@@ -50,12 +50,12 @@ def refuse_hidden_logins(plan: Plan[NoData], node: Node, content: Layout) -> Non
                     tell(code, path=path, registries=registries, own=places.KUBELET_LOGIN)
 
 
-def _files(node: Node, paths: Iterable[str]) -> list[tuple[str, File]]:
+def _files(node: Node, paths: Iterable[str]) -> list[tuple[str, RegistryFile]]:
     found = node["registries"]["files"]
     return [(path, found[path]) for path in paths if path in found]
 
 
-def _logins(found: File) -> set[str]:
+def _logins(found: RegistryFile) -> set[str]:
     keys = (key.split(" > ") for key in found["values"])
     return _names({key[1]: None for key in keys if key[0] == "auths" and len(key) > 1})
 

@@ -6,19 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from posixpath import basename, dirname, join
-from typing import TypedDict, cast
+from typing import cast
 
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
-    section,
-    text,
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
+from ansible_collections.metal.gpu.plugins.module_utils.observed.containers import (
+    RegistriesPart,
+    RegistryFile,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.registries import Values
 from ansible_collections.metal.gpu.plugins.module_utils.read import crio
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
-    home as homes,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import home as homes
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.marks import (
     is_plain_list,
@@ -28,47 +27,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.ma
     marks,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history as histories
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import (
-    Language,
-    language_of,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Language, language_of
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load
 
 
-class File(TypedDict):
-    """A file of an engine. Its values are only there as hashes with a key."""
-
-    mode: str | None
-    error: str | None  # why it cannot be read
-    obstacle: str | None  # why it cannot be edited
-    values: dict[str, str]  # hashes by key path
-    items: dict[str, list[str]]  # hashes of items of lists, by key path
-    ours: list[str]  # key paths of the role's values that are still there
-    our_items: dict[str, list[str]]  # hashes of the role's items of lists, likewise
-    our_folders: list[str]  # folders that the role made for the file
-    helpers: list[str]  # registries whose logins a program has; `*` for all of them
-
-
-class Registries(TypedDict):
-    """The files of all engines."""
-
-    files: dict[str, File]  # files by path
-    certificates: dict[str, str]  # hashes of the certificates and keys of the role, by path
-    exposed: list[str]  # keys of these that others than root can read
-    created: list[str]  # folders that the role made for them
-    folders: dict[str, list[str]]  # folders of registries, with the names in them
-    unread: list[str]  # files that the role has changed since the start of their engine
-    prefixes: dict[str, str]  # names that CRI-O has settings for, with the admin's file
-
-
-class Observed(TypedDict):
-    """The files."""
-
-    # files in which engines keep registries, mirrors and logins; each run hashes with a new key
-    registries: Registries
-
-
-def observe(raw: Raw) -> Observed:
+def observe(raw: Raw) -> RegistriesPart:
     values = cast(Values, raw.values("registries"))
     there = [join(folder, name) for folder, names in values["folders"].items() for name in names]
     own = [path for path in there if basename(path) in places.OWN and path in raw.texts]
@@ -126,7 +89,7 @@ def _language(path: str) -> Language:
     return language_of(path) or "toml"
 
 
-def _file(raw: Raw, path: str, mode: str | None) -> File:
+def _file(raw: Raw, path: str, mode: str | None) -> RegistryFile:
     document = load(path, raw.texts.get(path, ""), _language(path))
     found = dict(leaves(document.content))
     stored = raw.history(path, places.ACTOR)

@@ -11,22 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.containers import RegistryFile
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import Document
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.marks import (
     key_text,
     marks,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.observed import File
 
 _HOST = "host"  # the table of tables in hosts.toml
 
 
-def hosts(found: File) -> list[str]:
+def hosts(found: RegistryFile) -> list[str]:
     """Return the servers that a hosts.toml names, in their order."""
     return [*dict.fromkeys(_hosts(found["values"]))]
 
 
-def hosts_of_admin(found: File) -> set[str]:
+def hosts_of_admin(found: RegistryFile) -> set[str]:
     """Return those with a key that is not of the role."""
     return {*_hosts(key for key in found["values"] if key not in found["ours"])}
 
@@ -36,7 +36,7 @@ def _hosts(keys: Iterable[str]) -> Iterator[str]:
     return (path[1] for path in paths if path[0] == _HOST and len(path) > 1)
 
 
-def misplaced(document: Document, found: File) -> list[str]:
+def misplaced(document: Document, found: RegistryFile) -> list[str]:
     """Return the keys at which the role has to begin again for the desired order.
 
     What the admin has keeps its place.

@@ -9,6 +9,7 @@ docs/decisions/049-registries.md has the reasons for each file. A plan has no se
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import flag
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import (
@@ -20,7 +21,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.plan i
     refuse_config as refuse_docker_config,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.settings import validates
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,

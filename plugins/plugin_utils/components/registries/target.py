@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from posixpath import dirname, join
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.module_utils.read import registries as places
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import order
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.layout import (
@@ -20,9 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.la
     Target,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.shapes import Data
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wanted import (
-    Registry,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries.wanted import Registry
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Edit,
     NoData,

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
+from ansible_collections.metal.gpu.plugins.module_utils.observed.machine import SignedModulesPart
 from ansible_collections.metal.gpu.plugins.module_utils.read import signed_modules
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver import (
     VERSION,
@@ -15,21 +14,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Ra
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import follow
 
 
-class Missing(TypedDict):
-    """The package that the newest installed kernel lacks."""
-
-    package: str
-    error: str | None  # why apt does not install them without other changes
-
-
-class Observed(TypedDict):
-    """None: the next kernel has its modules, or the running one has none either."""
-
-    # Ubuntu's modules that the newest kernel lacks; None: it has them, or no kernel has
-    signed_modules: Missing | None
-
-
-def observe(raw: Raw) -> Observed:
+def observe(raw: Raw) -> SignedModulesPart:
     release = raw.text("/proc/sys/kernel/osrelease") or ""
     loaded = parse_loaded_module(raw.texts.get(VERSION, ""))
     name = signed_modules.missing(raw.packages, release, loaded)

@@ -12,9 +12,9 @@ import pytest
 def observe(tmp_path):
     """Return gpu_node of the planted node, on which the given programs exist."""
     # Not above: pytest may read this file before the collection can be imported.
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
     from ansible_collections.metal.gpu.plugins.modules import node_info
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
     from ansible_collections.metal.gpu.tests.unit.support.observing import differences
 
     def run(programs, packages=(), repositories=()):

@@ -13,10 +13,10 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Engines
 from ansible_collections.metal.gpu.plugins.plugin_utils import components, tags
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import COMPONENTS, ENGINES
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Engine
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import PLANNERS, SITE
 from ansible_collections.metal.gpu.plugins.plugin_utils.variables import load_options
 from metal_gpu.playbooks import stages

@@ -11,10 +11,15 @@ from typing import TypedDict, get_type_hints
 import yaml
 
 import returns
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe.registry import PROBES
 from ansible_collections.metal.gpu.plugins.modules import node_info
 from ansible_collections.metal.gpu.plugins.plugin_utils import components
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+
+
+def test_nothing_below_imports_from_above() -> None:
+    for path in returns.ROOT.glob("plugins/module_utils/**/*.py"):
+        assert "metal.gpu.plugins.plugin_utils" not in path.read_text(), path
 
 
 def test_documentation_is_up_to_date() -> None:
@@ -51,7 +56,7 @@ def test_a_node_has_what_its_components_observe() -> None:
     found: dict[str, set[str]] = {}
     for component in PROBES:
         module = import_module(f"{components.__name__}.{component}.observed")
-        for key, kind in get_type_hints(module.Observed).items():
+        for key, kind in get_type_hints(get_type_hints(module.observe)["return"]).items():
             engines = get_type_hints(kind) if key == "engines" else {}
             found.setdefault(key, set()).update(engines)
     assert set(found) == set(get_type_hints(Node))

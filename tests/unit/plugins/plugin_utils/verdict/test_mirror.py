@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import plan as docker
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Call
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (

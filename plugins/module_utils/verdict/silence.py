@@ -16,7 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import systemd
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+    from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 
 PACKAGES, UNITS = "PACKAGES_UNKNOWN", "UNITS_UNKNOWN"
 _OF_SYSTEMD = "if it fails or hangs, run `systemctl daemon-reexec`, or reboot the node"
