@@ -38,9 +38,6 @@ COLUMNS = {
 CONTROLS = {leak_pods.PLAIN: "nothing", leak_pods.PRIVILEGED: "by design"}
 NAMES = {"crio": "CRI-O", "docker": "Docker"}
 
-# An attempt that came after rows were recorded: those have no result of it.
-NEW = {leak_pods.UNKNOWN}
-
 # Attempts that are a leak nowhere, and why they can fail nevertheless.
 NEVER_LEAKS = {
     leak_pods.CDI: "with the RuntimeClass, the same annotation leaks",
@@ -154,8 +151,8 @@ def test_nothing_leaks_by_default_and_each_way_leaks_somewhere() -> None:
             assert {*found.values()} <= {"nothing", "refused", "by design"}, case
         has_pods = not case.startswith(WITHOUT_PODS)
         tried = {*leak_pods.ATTEMPTS} if has_pods else {*leak_docker.ATTEMPTS}
-        assert tried - NEW <= {*found} <= tried, case
+        assert {*found} == tried, case
     states = {(name, state) for found in by_case.values() for name, state in found.items()}
     leaked = {name for name, state in states if state == "leaked"}
-    assert leaked - NEW == {*leak_pods.ATTEMPTS} - {*CONTROLS} - {*NEVER_LEAKS} - NEW
+    assert leaked == {*leak_pods.ATTEMPTS} - {*CONTROLS} - {*NEVER_LEAKS}
     assert (leak_pods.CLASS_MOUNT, "by design") in states
