@@ -19,7 +19,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.metal.gpu.plugins.modules.fleet import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils import role_defaults, tags
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import for_node
-from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain_types import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import (
     fleet,
     former,

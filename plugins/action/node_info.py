@@ -12,7 +12,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation i
     ObservationFailed,
     interpret,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain_types import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
 
 

@@ -4,7 +4,7 @@
 """Controller side of metal.gpu.packages: run Ansible's own modules, wait, explain, take back.
 
 What an operation runs is in plugin_utils/packages/operations.py, when it is tried again in
-attempts.py, what an answer in check mode means in judged.py, and what a failure means in
+attempts.py, what an answer in check mode means in rehearsal_verdict.py, and what a failure means in
 failure.py.
 """
 
@@ -44,9 +44,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Steps,
     completed_record,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.judged import judge
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
     OperationUnknown,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal_verdict import judge
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repository_key import (
+    KeyUnavailable,
+    read_signing_key,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.results import (
     error_of,
@@ -56,14 +60,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.runfile import 
     question,
     telling,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import (
-    KeyUnavailable,
-    read_signing_key,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.unusable import (
     unusable_repositories,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain_types import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
     discovered_interpreter,
 )

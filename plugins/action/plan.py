@@ -38,7 +38,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     why_unobserved,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain_types import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
     discovered_interpreter,

@@ -42,7 +42,7 @@ from typing import Any
 from ansible import constants as C
 from ansible.plugins.callback import CallbackBase
 
-from ansible_collections.metal.gpu.plugins.module_utils.words import printable, some
+from ansible_collections.metal.gpu.plugins.module_utils.readable import printable, some
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.results import cut_short
 
 _EVERY_S = 15

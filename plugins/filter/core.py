@@ -49,7 +49,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import drain
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.registries import content
-from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain_types import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import permissions, report

@@ -24,7 +24,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.results import 
     error_of,
     printed_by,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain_types import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
     execute_quietly,
     redact_output,

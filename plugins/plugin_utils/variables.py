@@ -26,8 +26,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.booleans import BOOLEANS
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import image_needs
+from ansible_collections.metal.gpu.plugins.module_utils.readable import some
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
-from ansible_collections.metal.gpu.plugins.module_utils.words import some
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import COMPONENTS
 
 _COLLECTION = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.mounts import AUTOFS, NFS
-from ansible_collections.metal.gpu.plugins.module_utils.words import some
+from ansible_collections.metal.gpu.plugins.module_utils.readable import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

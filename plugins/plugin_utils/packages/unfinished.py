@@ -13,7 +13,7 @@ import re
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.driver_causes import build_remedy
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.other_drivers import (
     other_drivers,
 )
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
-from ansible_collections.metal.gpu.plugins.module_utils.words import some
+from ansible_collections.metal.gpu.plugins.module_utils.readable import some
 
 # A file with other keys, or of another kind, is not ours to replace.
 _HEAD = {"kind": "metal.gpu.verify", "version": 1}

@@ -17,9 +17,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import (
     STOP,
     finding,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.readable import MOST, some
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import another
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import LAYERS
-from ansible_collections.metal.gpu.plugins.module_utils.words import MOST, some
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.drain import (
     refuse_holders,
 )

@@ -18,7 +18,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from ansible_collections.metal.gpu.plugins.module_utils.words import some
+from ansible_collections.metal.gpu.plugins.module_utils.readable import some
 from metal_gpu.playbooks.progress import (
     DONE,
     RUNNING,

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.words import printable
+from ansible_collections.metal.gpu.plugins.module_utils.readable import printable
 from metal_gpu import inventory
 from metal_gpu.playbooks import files
 from metal_gpu.playbooks.options import PROMPTS

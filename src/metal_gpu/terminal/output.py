@@ -67,7 +67,7 @@ def _without_controls(text: str) -> str:
 
 @cache
 def _controls() -> re.Pattern[str]:
-    from ansible_collections.metal.gpu.plugins.module_utils.words import TURNS
+    from ansible_collections.metal.gpu.plugins.module_utils.readable import TURNS
 
     return re.compile(f"[\x7f-\x9f{TURNS}]")
 

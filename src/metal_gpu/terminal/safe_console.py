@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from ansible_collections.metal.gpu.plugins.module_utils.words import printable
+from ansible_collections.metal.gpu.plugins.module_utils.readable import printable
 
 
 class SafeConsole(Console):

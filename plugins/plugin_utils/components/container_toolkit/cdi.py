@@ -17,7 +17,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import gpu_uuid
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.health_words import is_empty
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.names import name_gpu
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.parts import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.mig import (
     ON,
     former_parts,
     perhaps_former,

@@ -35,7 +35,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
     register_runtime as docker,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.state import works
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines, others
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines, rivals
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
 )
@@ -115,13 +115,13 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     device_links.plan_device_links(plan, node, has_driver=has_driver)
     isolation.plan_isolation(plan, node, desired)
     engine = engines.choose(node, desired["engine"])
-    others.refuse_operator_toolkit(plan, node, engine)
+    rivals.refuse_operator_toolkit(plan, node, engine)
     if engine is not None:
         _ENGINES[engine].register_runtime(
             plan, node, desired, is_toolkit_new=plan.has_step(packages.OURS.install)
         )
     if engine == engines.CONTAINERD:
-        others.notice_kubespray(plan, node, is_registered_now=plan.has_step(runtime.REGISTER))
+        rivals.notice_kubespray(plan, node, is_registered_now=plan.has_step(runtime.REGISTER))
     if has_driver and desired["cdi"]:
         cdi.plan_cdi(plan, node)
     reloading = (packages.OURS.install, packages.FORMER, cdi.DROP_IN)

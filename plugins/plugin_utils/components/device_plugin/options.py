@@ -22,7 +22,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
     Desired,
     Values,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain_types import plain
 
 CONFIG, ENV, AFFINITY, ARGS = (
     f"device_plugin_{name}" for name in ("config", "env", "affinity", "args")

@@ -17,11 +17,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kern
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.driver_causes import build_remedy
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     distribution,
-    signing,
+    secure_boot,
     state,
     steps,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.other_drivers import (
     other_drivers,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
@@ -136,7 +136,7 @@ def plan_build(
         if (
             (sources or is_new)
             and can_build
-            and not signing.refuses_next(node)
+            and not secure_boot.refuses_next(node)
             and not has_failed(node, newer["release"], by_name=True)
         ):
             kernels.append(newer["release"])
@@ -184,12 +184,12 @@ def plan_next(
     if choice and has_lost_entry(node, choice):
         sources = dkms["addable"]
     kernels = _without_uvm(node) if is_ours else []
-    if sources and kernels and signing.refuses_next(node):
-        signing.refuse(plan, node, f"nvidia_uvm of kernel {kernels[0]} must be built again")
+    if sources and kernels and secure_boot.refuses_next(node):
+        secure_boot.refuse(plan, node, f"nvidia_uvm of kernel {kernels[0]} must be built again")
     is_failed = newer is not None and has_failed(node, newer["release"], by_name=True)
     if newer and newer["headers"] and not (newer["module"] or is_failed):
         kernels.append(newer["release"])
-    if choice and sources and kernels and not signing.refuses_next(node):
+    if choice and sources and kernels and not secure_boot.refuses_next(node):
         plan.data |= {"source": sources[0], "version": choice.driver}
         _plan_kernels(plan, node, choice, kernels)
     if newer is None or newer["module"] or newer["release"] in plan.data.get("kernels", []):
@@ -202,8 +202,8 @@ def plan_next(
         way = f"remove the cause, {by_dkms}" if newer["headers"] else way
     elif dkms["sources"] and not newer["headers"]:
         why = "it has no headers"
-    elif dkms["sources"] and signing.refuses_next(node):
-        why, way = signing.distrust(node), signing.way_out(node)
+    elif dkms["sources"] and secure_boot.refuses_next(node):
+        why, way = secure_boot.distrust(node), secure_boot.way_out(node)
     elif dkms["sources"]:
         why, way = "the role leaves this driver alone", by_dkms
     plan.notice("KERNEL_PENDING", kernel=newer["release"], why=why, way=way)

@@ -14,7 +14,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kern
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     kernels,
     modules,
-    signing,
+    secure_boot,
     state,
     steps,
 )
@@ -84,9 +84,9 @@ def _refuse_lost(plan: Plan[Data], node: Node, choice: Choice) -> None:
         return
     if modules.has_failed(node, lost, by_name=True):
         modules.refuse_unbuilt(plan, node, choice, lost)
-    elif node["driver"]["dkms"]["sources"] and signing.refuses_next(node):
+    elif node["driver"]["dkms"]["sources"] and secure_boot.refuses_next(node):
         found = f"the driver needs a reboot, and the module of kernel {lost}, which boots next"
-        signing.refuse(plan, node, f"{found}, must be built")
+        secure_boot.refuse(plan, node, f"{found}, must be built")
     else:
         refuse_broken(plan, node, choice.driver)
 

@@ -30,7 +30,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.packag
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.parts import is_driver_version
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.mixed_drivers import (
+    is_driver_version,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
 
 # The packages of drivers whose names do not have "nvidia" are those of Debian 13's archive.

@@ -14,9 +14,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict import driver_ca
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import quote_log
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     origin,
-    others,
+    other_drivers,
     runfile,
-    signing,
+    secure_boot,
     source,
     state,
     steps,
@@ -57,7 +57,7 @@ def choose(plan: Plan[Data], node: Node, desired: Desired) -> Choice | None:
     found = choice_for(node, desired)
     if isinstance(found, Refused):
         for reason in found.reasons:
-            more = {"error": state.error(node), "key": signing.way_out(node)}
+            more = {"error": state.error(node), "key": secure_boot.way_out(node)}
             plan.refuse(reason.code, **{**more, **reason.evidence})
         return None
     return found
@@ -74,7 +74,7 @@ def choice_for(node: Node, desired: Desired) -> Choice | Refused:
         )
         if wrong:
             return Refused(tuple(_invalid(*one) for one in wrong))
-    wish, machine, made_by = wish_for(desired), others.machine(node), origin.maker(node)
+    wish, machine, made_by = wish_for(desired), other_drivers.machine(node), origin.maker(node)
     is_known = state.is_ours(node) or wish.mirror == source.OWN_SOURCE
     if wish.source == AUTO and is_known and made_by in (NVIDIA, DISTRIBUTION):
         # What speaks for a source, such as Secure Boot, can change later. The driver stays. It also

@@ -22,8 +22,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     persistence,
     pin,
     redhat,
-    signed,
-    signing,
+    secure_boot,
     state,
     steps,
 )
@@ -80,8 +79,8 @@ def plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     is_ours = bool(ours) and desired["source"] != PRESENT
     is_of_source = choice is None or origin.is_of(node, choice, desired["source"])
     is_chosen = choice is not None and is_of_source and choice.fits(found)
-    signing.notice_untrusted(plan, modules.of_version(node, lambda one: one == found))
-    signed.plan_next_kernel(plan, node, may_install=is_ours and is_chosen)
+    secure_boot.notice_untrusted(plan, modules.of_version(node, lambda one: one == found))
+    _plan_next_kernel(plan, node, may_install=is_ours and is_chosen)
     if not ours:
         pin.plan_removal(plan, node)
     if desired["source"] == PRESENT or (is_unclear(answer) and not ours):
@@ -128,6 +127,23 @@ def plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if choice:
         fabric.plan_service(plan, node, choice, managers)
     parameters.plan_peermem(plan, node, desired)
+
+
+def _plan_next_kernel(plan: Plan[Data], node: Node, *, may_install: bool) -> None:
+    """Plan Ubuntu's signed modules of a newer installed kernel, or report that it has none.
+
+    A driver that works is not updated for them: pods use it.
+    """
+    found = node["signed_modules"]
+    if found is None:
+        return
+    if not may_install or found["error"]:
+        error = f": {found['error']}" if found["error"] else ""
+        plan.notice("KERNEL_WITHOUT_MODULES", package=found["package"], error=error)
+        return
+    plan.data["following"] = [found["package"]]
+    steps.OURS.record(plan, node, distribution.recorded([found["package"]]))
+    plan.step(steps.FOLLOW, kernels.following_reason([found["package"]]))
 
 
 def _is_wished(found: str, desired: Desired) -> bool:

@@ -12,15 +12,15 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Version
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import login_refusals
+from ansible_collections.metal.gpu.plugins.module_utils.readable import MOST, some
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.machine import (
     judge_holders,
     judge_kind,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.silence import silent_programs
-from ansible_collections.metal.gpu.plugins.module_utils.words import MOST, some
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines, others
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines, rivals
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.shapes import (
     Data,
     Desired,
@@ -63,7 +63,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     kubelet = node["kubelet"]
     if desired["state"] == "present":
         _refuse_gpus(plan, node, desired)
-        others.refuse_cloud_image(plan, node)
+        rivals.refuse_cloud_image(plan, node)
         if engines.refuse_distribution(plan, node):
             return plan.result()
         engines.refuse_stopped_distribution(plan, node)
@@ -76,7 +76,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         joined, own = kubelet["joined_name"], kubelet["own_name"]
         if joined and own and joined != own:
             plan.refuse("NODE_RENAMED", joined=joined, own=own)
-        others.notice_second_engine(plan, node, engines.choose(node, desired["engine"]))
+        rivals.notice_second_engine(plan, node, engines.choose(node, desired["engine"]))
     plan.data["node_name"] = kubelet["node_name"]
     return plan.result()
 

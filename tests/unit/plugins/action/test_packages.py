@@ -22,7 +22,9 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.metal.gpu.plugins.action.packages import ActionModule
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Call
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import KeyUnavailable
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repository_key import (
+    KeyUnavailable,
+)
 from ansible_collections.metal.gpu.tests.unit.support.recordings import parse_scene, recording
 
 KEY = "ansible_collections.metal.gpu.plugins.action.packages.read_signing_key"

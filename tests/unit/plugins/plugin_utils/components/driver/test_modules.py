@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import dkms
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.other_drivers import (
     other_drivers,
 )
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (

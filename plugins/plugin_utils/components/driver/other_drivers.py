@@ -13,7 +13,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Nod
 from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import known, signing
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import known, secure_boot
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
     DISTRIBUTION,
     NVIDIA,
@@ -33,7 +33,7 @@ def machine(node: Node) -> Machine:
     for gpu in node["pci"]:
         gpus.setdefault(gpu_models.generation(gpu["device"]), []).append(gpu)
     return Machine(
-        systems.supported(node), node["kernel"]["release"], gpus, signing.refuses_unsigned(node)
+        systems.supported(node), node["kernel"]["release"], gpus, secure_boot.refuses_unsigned(node)
     )
 
 

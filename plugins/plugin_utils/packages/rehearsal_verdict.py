@@ -12,8 +12,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
     follow,
+    mixed_drivers,
     outdated,
-    parts,
     rehearsal,
     removals,
     sources,
@@ -47,7 +47,7 @@ def judge(
     besides = removals.besides(printed, options["may_remove"])
     wrong = (
         _of_another_driver(host, node, printed, answers.get("modules"))
-        or parts.mixed(host, options["pin"], printed)
+        or mixed_drivers.mixed(host, options["pin"], printed)
         or (removals.displaced(host, request.names, besides) if besides else None)
     )
     if wrong:

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from ansible.utils.unsafe_proxy import wrap_var
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain_types import plain
 
 DATA = {"texts": {"/etc/a.yaml": "a: [1, 2]\n"}, "rows": [{"n": 1, "none": None, "yes": True}]}
 

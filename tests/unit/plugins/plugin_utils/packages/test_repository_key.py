@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import is_passing
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import url_problem
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repository_key import (
     KeyUnavailable,
     read_signing_key,
 )

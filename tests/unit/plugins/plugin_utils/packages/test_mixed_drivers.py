@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import parts
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import mixed_drivers
 
 PATTERNS = "Package: *nvidia* libcuda1"
 OF_VERSION = {"path": "x", "block": f"{PATTERNS}\nPin: version 580.178.04-*\nPin-Priority: 999\n"}
@@ -24,7 +24,7 @@ Conf libcuda1 (595.71.05-1 NVIDIA:/ [amd64])
 
 def test_parts_of_two_drivers() -> None:
     """An admin removed NVIDIA's package that pins 595, and did not purge it."""
-    found = parts.mixed("gpu-1", OF_VERSION, SIMULATED)
+    found = mixed_drivers.mixed("gpu-1", OF_VERSION, SIMULATED)
     assert found is not None
     assert found["code"] == "DRIVER_PARTS_MIXED"
     assert "libcuda1 595.71.05-1 would be beside driver 580.178.04" in found["message"]
@@ -40,4 +40,4 @@ def test_parts_of_two_drivers() -> None:
     ],
 )
 def test_parts_of_one_driver(pin: dict[str, str] | None, printed: str) -> None:
-    assert parts.mixed("gpu-1", pin, printed) is None
+    assert mixed_drivers.mixed("gpu-1", pin, printed) is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import dkms
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import signing
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import secure_boot
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.driver.test_modules import (  # noqa: E501
     DEBIAN_12,
     DEBIAN_13,
@@ -114,7 +114,7 @@ def test_a_key_that_is_not_enrolled(found: dict[str, Any] | None, words: str) ->
 )
 def test_what_creates_the_key(system: dict[str, str], command: str) -> None:
     node = merge(VIRGIN, {"os": system, "driver": {"signing": None}})
-    assert command in signing.way_out(node)
+    assert command in secure_boot.way_out(node)
 
 
 TOKEN = 'mok_signing_key="pkcs11:object=k;…'
@@ -155,8 +155,8 @@ def test_no_command_creates_a_key_that_dkms_does_not_take(
 ) -> None:
     """The commands create the system's own pair, or overwrite the key of the admin."""
     node = merge(VIRGIN, {**system, "driver": {"signing": found}})
-    assert signing.distrust(node) == why
-    words = signing.way_out(node)
+    assert secure_boot.distrust(node) == why
+    words = secure_boot.way_out(node)
     assert way in words
     assert not any(one in words for one in ("openssl req", "generate_mok", "--new-key", "rm "))
 
