@@ -234,33 +234,33 @@ gpu_node:
       description: "NVSwitches, and Fabric Manager, without which CUDA does not start there."
       type: dict
       contains:
+        ports: {type: list, elements: str, description: Addresses of the InfiniBand adapters to the NVSwitches of B200 and B300.}
+        process: {type: bool, description: "Whether Fabric Manager runs, as a service or in a container."}
+        subnet_manager: {type: bool, description: "Whether C(nvlsm) runs, which B200 and B300 need."}
+        modules: {type: list, elements: str, description: "Loaded modules that C(nvlsm) needs, of C(mlx5_ib) and C(ib_umad)."}
+        missing_modules: {type: list, elements: str, description: "Those that are not loaded, and that the running kernel lacks."}
+        log: {type: list, elements: str, description: "Last lines, if Fabric Manager or C(nvlsm) does not run, or a state is not good."}
         switches: {type: list, elements: dict, description: "NVSwitches on the PCI bus. Keys: C(address), C(vendor), C(device), C(class), C(driver) and
           C(numa_node)."}
-        ports: {type: list, elements: str, description: Addresses of the InfiniBand adapters to the NVSwitches of B200 and B300.}
         packages: {type: dict, description: "Versions of Fabric Manager, IMEX and the subnet manager, by name."}
         manager: {type: dict, description: "C(nvidia-fabricmanager.service); V(null) without NVSwitches. Keys: C(installed) (bool), C(enabled) (bool),
           C(active) (bool) and C(state) (words of systemd)."}
         imex: {type: dict, description: "C(nvidia-imex.service); V(null) without NVSwitches. Keys: C(installed), C(enabled), C(active) and C(state)."}
-        process: {type: bool, description: "Whether Fabric Manager runs, as a service or in a container."}
-        subnet_manager: {type: bool, description: "Whether C(nvlsm) runs, which B200 and B300 need."}
-        modules: {type: list, elements: str, description: "Loaded modules that C(nvlsm) needs, of C(mlx5_ib) and C(ib_umad)."}
-        missing_modules: {type: list, elements: str, description: Those of them that the running kernel does not have.}
         mode: {type: int, description: C(FABRIC_MODE) of Fabric Manager's configuration.}
         states:
           description: "GPUs that can have a fabric: Hopper and newer."
           type: list
           elements: dict
           contains:
-            pci_address: {type: str, description: "Address, as in C(pci)."}
             state: {type: str, description: "Word of C(nvidia-smi), such as C(Completed); C(N/A) without a fabric."}
             status: {type: str, description: "Word of C(nvidia-smi), such as C(Success)."}
-            good: {type: bool, description: "Whether the GPU has no fabric, or is part of one that is ready."}
             clique: {type: int, description: Number of the NVLink clique.}
             health: {type: str, description: "Summary, such as C(Healthy); V(null): not offered, as on H100."}
             misconfigured: {type: str, description: What is wrong with the configuration; C(None) if nothing is.}
             degraded: {type: list, elements: str, description: "Parts that are not as they should be, on some GPUs always."}
+            pci_address: {type: str, description: "Address, as in C(pci)."}
+            good: {type: bool, description: "Whether the GPU has no fabric, or is part of one that is ready."}
             healthy: {type: bool, description: Whether the driver reports nothing that is wrong with the links.}
-        log: {type: list, elements: str, description: "Last lines, if Fabric Manager or C(nvlsm) does not run, or a state is not good."}
     health:
       description: "What the GPUs report of themselves (C(nvidia-smi -q -x)); V(null): not offered, or not known."
       type: dict
@@ -432,7 +432,6 @@ gpu_node:
       contains:
         units: {type: dict, description: "Lines of the units that the role C(nfs_mounts) wrote, by path."}
         mixed: {type: list, elements: str, description: "Paths of those that have other lines, too."}
-        unread: {type: list, elements: str, description: Names of those that systemd has not read since they were written.}
         others: {type: list, elements: str, description: Paths of other units that mount something.}
         fstab: {type: list, elements: str, description: Places where C(/etc/fstab) mounts something.}
         mounted: {type: list, elements: dict, description: "File systems of disks and of the network, and automounts. Keys: C(path), C(type), C(source),
@@ -441,6 +440,7 @@ gpu_node:
         enabled: {type: list, elements: str, description: Automounts that start at boot.}
         kernel: {type: bool, description: "Whether the kernel can mount NFS 4, or has a module for it."}
         automount: {type: bool, description: Whether the kernel can have automounts.}
+        unread: {type: list, elements: str, description: Names of those that systemd has not read since they were written.}
     packages: {type: dict, description: "Installed packages that C(packages) asks for, of the node's own architecture, by name. Keys: C(version) and C(held)
       (bool, whether C(apt-mark) or C(dnf versionlock) holds it)."}
     repositories: {type: dict, description: "Files that C(repositories) asks for, by name, without credentials. Keys: C(path), C(entries) (list, fields about

@@ -7,6 +7,9 @@ from __future__ import annotations
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.driver import RamdiskSpace
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.fabric import (
+    Values as FabricValues,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import (
     DeviceFile,
     Obstacle,
@@ -20,6 +23,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     nvidia_smi,
     signing,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import FabricState
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_events import Event
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_words import Said
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import Health
@@ -109,31 +113,13 @@ class FabricUnit(Unit):
     state: str  # words of systemd
 
 
-class FabricState(TypedDict):
-    pci_address: str  # address, as in `pci`
-    state: str  # word of `nvidia-smi`, such as `Completed`; `N/A` without a fabric
-    status: str  # word of `nvidia-smi`, such as `Success`
-    good: bool  # whether the GPU has no fabric, or is part of one that is ready
-    clique: int | None  # number of the NVLink clique
-    health: str | None  # summary, such as `Healthy`; None: not offered, as on H100
-    misconfigured: str | None  # what is wrong with the configuration; `None` if nothing is
-    degraded: list[str]  # parts that are not as they should be, on some GPUs always
-    healthy: bool  # whether the driver reports nothing that is wrong with the links
-
-
-class Fabric(TypedDict):
+class Fabric(FabricValues):
     switches: list[GpuRow]  # NVSwitches on the PCI bus
-    ports: list[str]  # addresses of the InfiniBand adapters to the NVSwitches of B200 and B300
     packages: dict[str, str]  # versions of Fabric Manager, IMEX and the subnet manager, by name
     manager: FabricUnit | None  # `nvidia-fabricmanager.service`; None without NVSwitches
     imex: FabricUnit | None  # `nvidia-imex.service`; None without NVSwitches
-    process: bool  # whether Fabric Manager runs, as a service or in a container
-    subnet_manager: bool  # whether `nvlsm` runs, which B200 and B300 need
-    modules: list[str]  # loaded modules that `nvlsm` needs, of `mlx5_ib` and `ib_umad`
-    missing_modules: list[str]  # those of them that the running kernel does not have
     mode: int | None  # `FABRIC_MODE` of Fabric Manager's configuration
     states: list[FabricState]  # GPUs that can have a fabric: Hopper and newer
-    log: list[str]  # last lines, if Fabric Manager or `nvlsm` does not run, or a state is not good
 
 
 class FabricPart(TypedDict):

@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs import Mounted
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs import (
+    Values as NfsValues,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe.package_manager import Lock
 from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import PackageSource
 from ansible_collections.metal.gpu.plugins.module_utils.read.os_release import OsRelease
@@ -94,18 +96,8 @@ class SignedModulesPart(TypedDict):
     signed_modules: SignedModules | None
 
 
-class Nfs(TypedDict):
-    units: dict[str, list[str]]  # lines of the units that the role `nfs_mounts` wrote, by path
-    mixed: list[str]  # paths of those that have other lines, too
+class Nfs(NfsValues):
     unread: list[str]  # names of those that systemd has not read since they were written
-    others: list[str]  # paths of other units that mount something
-    fstab: list[str]  # places where `/etc/fstab` mounts something
-    mounted: list[Mounted]  # file systems of disks and of the network, and automounts
-    # processes that keep such a mount after the host unmounted it, by path
-    users: dict[str, list[str]]
-    enabled: list[str]  # automounts that start at boot
-    kernel: bool  # whether the kernel can mount NFS 4, or has a module for it
-    automount: bool  # whether the kernel can have automounts
 
 
 class NfsPart(TypedDict):

@@ -13,11 +13,12 @@ Source: nvidia-fabricmanager-start.sh of Fabric Manager 580.178.04, in Ubuntu's 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import generation
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import (
     UNKNOWN,
+    FabricWords,
     is_no_value,
 )
 
@@ -53,29 +54,10 @@ _QUOTED_LENGTH = 300
 _LINES = 3
 
 
-class GpuState(NamedTuple):
-    """The words of the driver about a GPU's fabric."""
-
-    pci_address: str
-    state: str
-    status: str
-    clique: int | None
-    # Not offered on H100 and H200. The bits behind it are no sign: some are set on healthy GPUs.
-    health: str | None
-    misconfigured: str | None
-    degraded: list[str]
-
-    @property
-    def is_good(self) -> bool:
-        """Whether CUDA programs can start, as far as the fabric is concerned."""
-        if NONE.fullmatch(self.state):
-            return True
-        return self.state == COMPLETED and self.status == SUCCESS
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether the driver reports nothing that is wrong with the links of the GPU."""
-        return self.health in (None, HEALTHY) and self.misconfigured in (None, RIGHT)
+class FabricState(FabricWords):
+    pci_address: str  # address, as in `pci`
+    good: bool  # whether the GPU has no fabric, or is part of one that is ready
+    healthy: bool  # whether the driver reports nothing that is wrong with the links
 
 
 def is_unknown(state: str, status: str) -> bool:
@@ -117,20 +99,20 @@ def has_module(modules_dep: str, name: str) -> bool:
     return any(file.partition(".")[0].replace("-", "_") == name for file in files)
 
 
-def states(report: Report) -> list[GpuState]:
+def states(report: Report) -> list[FabricState]:
     """Return the states of the GPUs that report one. Drivers that are too old report none."""
     return [
-        GpuState(
-            gpu["pci_address"],
-            gpu["fabric"]["state"],
-            gpu["fabric"]["status"],
-            gpu["fabric"]["clique"],
-            gpu["fabric"]["health"],
-            gpu["fabric"]["misconfigured"],
-            gpu["fabric"]["degraded"],
-        )
+        {
+            **words,
+            "pci_address": gpu["pci_address"],
+            "good": bool(NONE.fullmatch(words["state"]))
+            or (words["state"], words["status"]) == (COMPLETED, SUCCESS),
+            # Some bits of the health are set on healthy GPUs.
+            "healthy": words["health"] in (None, HEALTHY)
+            and words["misconfigured"] in (None, RIGHT),
+        }
         for gpu in report["gpus"]
-        if gpu["fabric"] is not None
+        if (words := gpu["fabric"])
     ]
 
 

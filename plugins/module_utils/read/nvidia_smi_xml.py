@@ -85,12 +85,12 @@ class Link(TypedDict):
 class FabricWords(TypedDict):
     """The NVLink fabric of a GPU, in the driver's words, or UNKNOWN if it has none."""
 
-    state: str
-    status: str
-    clique: int | None
-    health: str | None
-    misconfigured: str | None
-    degraded: list[str]
+    state: str  # word of `nvidia-smi`, such as `Completed`; `N/A` without a fabric
+    status: str  # word of `nvidia-smi`, such as `Success`
+    clique: int | None  # number of the NVLink clique
+    health: str | None  # summary, such as `Healthy`; None: not offered, as on H100
+    misconfigured: str | None  # what is wrong with the configuration; `None` if nothing is
+    degraded: list[str]  # parts that are not as they should be, on some GPUs always
 
 
 class Instance(TypedDict):

@@ -33,8 +33,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log impor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import FabricState
     from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
+    from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import FabricState
     from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
 
 _BY_MANAGER = (

@@ -32,17 +32,17 @@ _JOURNAL = (
 
 
 class _Early(TypedDict):
-    ports: list[str]  # addresses of the adapters that lead to NVSwitches
-    process: bool  # whether a process of Fabric Manager runs, also in a container
-    subnet_manager: bool  # whether the subnet manager runs, also in a container
-    modules: list[str]  # loaded ones, of those through which it reaches NVSwitches
+    ports: list[str]  # addresses of the InfiniBand adapters to the NVSwitches of B200 and B300
+    process: bool  # whether Fabric Manager runs, as a service or in a container
+    subnet_manager: bool  # whether `nvlsm` runs, which B200 and B300 need
+    modules: list[str]  # loaded modules that `nvlsm` needs, of `mlx5_ib` and `ib_umad`
     missing_modules: list[str]  # those that are not loaded, and that the running kernel lacks
 
 
 class Values(_Early):
     """What only this component reads."""
 
-    log: list[str]  # the last lines of Fabric Manager
+    log: list[str]  # last lines, if Fabric Manager or `nvlsm` does not run, or a state is not good
 
 
 def _values(reading: Reading) -> _Early:
@@ -117,7 +117,7 @@ def _is_fine(reading: Reading) -> bool:
     is_active = units.get(fabric.MANAGER, {}).get("ActiveState") == "active"
     is_whole = _own(reading)["subnet_manager"] or not _own(reading)["ports"]
     states = fabric.states(health.values_of(reading)["report"])
-    return is_active and is_whole and all(gpu.is_good for gpu in states)
+    return is_active and is_whole and all(gpu["good"] for gpu in states)
 
 
 PROBE = Probe(

@@ -51,15 +51,16 @@ class Mounted(TypedDict):
 class Values(TypedDict):
     """What only this component reads."""
 
-    units: dict[str, list[str]]
-    mixed: list[str]
-    others: list[str]
-    fstab: list[str]
-    mounted: list[Mounted]
+    units: dict[str, list[str]]  # lines of the units that the role `nfs_mounts` wrote, by path
+    mixed: list[str]  # paths of those that have other lines, too
+    others: list[str]  # paths of other units that mount something
+    fstab: list[str]  # places where `/etc/fstab` mounts something
+    mounted: list[Mounted]  # file systems of disks and of the network, and automounts
+    # processes that keep such a mount after the host unmounted it, by path
     users: dict[str, list[str]]
-    enabled: list[str]
-    kernel: bool
-    automount: bool
+    enabled: list[str]  # automounts that start at boot
+    kernel: bool  # whether the kernel can mount NFS 4, or has a module for it
+    automount: bool  # whether the kernel can have automounts
 
 
 def _values(reading: Reading) -> Values:

@@ -9,7 +9,6 @@ from typing import cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.observed.gpus import (
     FabricPart,
-    FabricState,
     FabricUnit,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components import health, platform
@@ -27,33 +26,14 @@ def observe(raw: Raw) -> FabricPart:
     states = fabric.states(report) if has_states else []
     return {
         "fabric": {
+            **values,
             "switches": bus["nvswitches"],
-            "ports": values["ports"],
             "packages": raw.versions(fabric.is_fabric_package),
             "manager": _unit(units.get(fabric.MANAGER)),
             "imex": _unit(units.get(fabric.IMEX)),
-            "process": values["process"],
-            "subnet_manager": values["subnet_manager"],
-            "modules": values["modules"],
-            "missing_modules": values["missing_modules"],
             "mode": fabric.parse_mode(raw.texts.get(fabric.CONFIG, "")),
-            "states": [_state(one) for one in states],
-            "log": values["log"],
+            "states": states,
         }
-    }
-
-
-def _state(gpu: fabric.GpuState) -> FabricState:
-    return {
-        "pci_address": gpu.pci_address,
-        "state": gpu.state,
-        "status": gpu.status,
-        "good": gpu.is_good,
-        "clique": gpu.clique,
-        "health": gpu.health,
-        "misconfigured": gpu.misconfigured,
-        "degraded": gpu.degraded,
-        "healthy": gpu.is_healthy,
     }
 
 

@@ -13,22 +13,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Ra
 
 
 def observe(raw: Raw) -> NfsPart:
-    values = cast(Values, raw.values("nfs"))
-    return {
-        "nfs": {
-            "units": values["units"],
-            "mixed": values["mixed"],
-            "unread": [
-                name
-                for name, shown in systemd.parse_show(raw.stdout(UNITS)).items()
-                if shown.get("NeedDaemonReload") == "yes"
-            ],
-            "others": values["others"],
-            "fstab": values["fstab"],
-            "mounted": values["mounted"],
-            "users": values["users"],
-            "enabled": values["enabled"],
-            "kernel": values["kernel"],
-            "automount": values["automount"],
-        }
-    }
+    shown = systemd.parse_show(raw.stdout(UNITS))
+    unread = [name for name, unit in shown.items() if unit.get("NeedDaemonReload") == "yes"]
+    return {"nfs": {**cast(Values, raw.values("nfs")), "unread": unread}}

@@ -22,7 +22,7 @@ RECORD = yaml.safe_load((Path(__file__).parents[4] / "recorded/fabric.yml").read
 ADDRESS = "0000:53:00.0"
 
 
-def parse(state: str | None, status: str | None) -> list[fabric.GpuState]:
+def parse(state: str | None, status: str | None) -> list[fabric.FabricState]:
     words = {"fabric/state": state, "fabric/status": status}
     gpu = {"address": ADDRESS, "uuid": "GPU-0", "name": "NVIDIA H100"}
     text = smi_xml.report([gpu], "hopper", changes={"*": words})
@@ -44,7 +44,8 @@ def parse(state: str | None, status: str | None) -> list[fabric.GpuState]:
 )
 def test_states(words: str, is_good: bool) -> None:
     state, status = words.split(", ")
-    assert [(one.pci_address, one.is_good) for one in parse(state, status)] == [(ADDRESS, is_good)]
+    (found,) = parse(state, status)
+    assert (found["pci_address"], found["good"]) == (ADDRESS, is_good)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_states(words: str, is_good: bool) -> None:
 )
 def test_unknown_states(state: str, status: str | None, *, is_unknown: bool) -> None:
     (one,) = parse(state, status)
-    assert fabric.is_unknown(one.state, one.status) is is_unknown
+    assert fabric.is_unknown(one["state"], one["status"]) is is_unknown
 
 
 def test_a_driver_that_is_too_old_has_no_states() -> None:
@@ -151,7 +152,7 @@ def test_recorded_management_port() -> None:
 @pytest.mark.parametrize("row", RECORD["states"], ids=lambda one: str(one["cells"]))
 def test_recorded_states(row: dict[str, Any]) -> None:
     (found,) = parse(*row["cells"].split(", "))
-    assert found.is_good is row["good"]
+    assert found["good"] is row["good"]
 
 
 @pytest.mark.parametrize(

@@ -284,16 +284,8 @@ def test_what_other_findings_report_is_no_matter_of_the_fabric() -> None:
     ],
 )
 def test_health_of_the_links(values: dict[str, Any], words: str | None) -> None:
-    one = fabric.GpuState(
-        ADDRESSES[1],
-        "Completed",
-        "Success",
-        0,
-        values.get("health"),
-        values.get("misconfigured"),
-        [],
-    )
-    state = {**GOOD[1], **values, "healthy": one.is_healthy}
+    report: Any = {"gpus": [{"pci_address": ADDRESSES[1], "fabric": {**GOOD[1], **values}}]}
+    (state,) = fabric.states(report)
     found = list(judge_fabric("gpu-1", node(states=[GOOD[0], state])))
     assert [one["code"] for one in found] == (["FABRIC_UNHEALTHY"] if words else [])
     assert all((words or "") in one["message"] for one in found)
