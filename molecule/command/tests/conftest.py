@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,8 +54,9 @@ class Command:
         self.known_hosts = home / ".ssh" / "known_hosts"
         self.known_hosts.parent.mkdir(parents=True, mode=0o700)
         self.known_hosts.write_text(Path(laboratory.facts["ssh"]["known_hosts"]).read_text())
-        kept = {name: os.environ[name] for name in ("PATH", "LANG", "TERM") if name in os.environ}
-        self.environment = {**kept, "HOME": str(home)}
+        kept = {name: os.environ[name] for name in ("LANG", "TERM") if name in os.environ}
+        path = f"{_ssh_of(home)}:{os.environ['PATH']}"
+        self.environment = {**kept, "HOME": str(home), "PATH": path}
         (self.schemas,) = program.parents[1].glob("lib/*/site-packages/metal_gpu/schemas")
 
     def __call__(
@@ -87,6 +89,23 @@ class Command:
         document = json.loads(text)
         jsonschema.validate(document, schema)
         return document
+
+
+def _ssh_of(home: Path) -> Path:
+    """Return a folder with an ssh whose `-G` takes a home that is not that of /etc/passwd."""
+    config = home / "of-ssh"
+    config.write_text(
+        f"Include {home}/.ssh/config\nUserKnownHostsFile {home}/.ssh/known_hosts\n"
+        "Include /etc/ssh/ssh_config\n"
+    )
+    program = home / "programs" / "ssh"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" != -G ] || {{ shift; set -- -G -F {config} "$@"; }}\n'
+        f'exec {shutil.which("ssh")} "$@"\n'
+    )
+    program.chmod(0o755)
+    return program.parent
 
 
 @pytest.hookimpl(trylast=True)
