@@ -21,8 +21,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     distributions,
     tools,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     DONE,
     merge,

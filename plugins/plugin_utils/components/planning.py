@@ -19,13 +19,13 @@ from ansible_collections.metal.gpu.plugins.module_utils.booleans import boolean
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import COMPONENTS
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import reload
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import CRI
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
     Circumstances,
     Engine,
     desired,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import reload
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import stopped

@@ -32,9 +32,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import by_name
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     isolation,
-    runtime,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import strategy
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import rehearsal
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     BUSY,

@@ -22,11 +22,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import Clus
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import COMPONENTS
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     cdi,
-    runtime,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.steps import (
     ROLE as DRIVER,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 
 Finding = Mapping[str, str]
 

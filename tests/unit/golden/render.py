@@ -14,7 +14,6 @@ import yaml
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     device_links,
     isolation,
-    runtime,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     packages as container_toolkit,
@@ -37,6 +36,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     steps as driver_steps,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import repositories
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Step

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-import re
-
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines.reload import (
+    unlinked_reason,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, NoData, Plan, Step
 
 FIRST = Step("link_first", "Create links in /dev/char before systemd reloads its units")
@@ -25,7 +26,6 @@ RULE_FILE: File = {
     "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia|/module/nvidia_uvm", '
     'RUN+="/usr/bin/nvidia-ctk system create-dev-char-symlinks --create-all"\n',
 }
-_GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
 
 def plan_device_links(plan: Plan[NoData], node: Node, *, has_driver: bool) -> None:
@@ -45,13 +45,6 @@ def links(node: Node) -> dict[str, str]:
         for file in node["device_files"]
         if not file["linked"]
     }
-
-
-def unlinked_reason(node: Node) -> str | None:
-    """Return which files of GPUs /dev/char has no link to."""
-    files = [file for file in node["device_files"] if _GPU_FILE.fullmatch(file["path"])]
-    unlinked = [file["path"] for file in files if not file["linked"]]
-    return f"/dev/char has no link to {', '.join(unlinked)}" if unlinked else None
 
 
 def plan_no_rule(plan: Plan[NoData], node: Node) -> None:

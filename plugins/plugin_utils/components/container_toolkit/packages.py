@@ -13,12 +13,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     cdi,
-    runtime,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.shapes import (
     Data,
     Desired,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     held_by_admin,

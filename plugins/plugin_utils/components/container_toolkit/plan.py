@@ -17,8 +17,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
     device_links,
     isolation,
     packages,
-    reload,
-    runtime,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.shapes import (
     Data,
@@ -35,6 +33,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
     register_runtime as docker,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.state import works
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import reload, runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines, rivals
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
@@ -128,7 +127,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     permission = "" if desired["restart_ok"] else "nvidia_container_runtime_restart_ok"
     if reload.notice_reload(plan, node, *reloading, permission=permission):
         plan.data["links"] = device_links.links(node)
-        plan.step(device_links.FIRST, device_links.unlinked_reason(node))
+        plan.step(device_links.FIRST, reload.unlinked_reason(node))
         plan.steps.insert(0, plan.steps.pop())
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     register_runtime as containerd,
 )
@@ -17,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired impor
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     register_runtime as docker,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
     PackageData,
     RepositoryDesired,

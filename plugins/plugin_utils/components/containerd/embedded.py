@@ -15,12 +15,12 @@ from typing import TypedDict
 from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Containerd, Home
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import (
     refuse_config,
     refuse_unknown,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,

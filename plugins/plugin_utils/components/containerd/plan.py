@@ -14,9 +14,6 @@ from collections.abc import Iterator
 from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Containerd
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
-    notice_reload,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.shapes import (
     Data,
@@ -24,6 +21,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.sh
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     packages as docker_packages,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines.reload import (
+    notice_reload,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (

@@ -8,7 +8,6 @@ from __future__ import annotations
 from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Containerd
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     embedded,
     settings,
@@ -21,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.pl
     refuse_unknown,
     unread,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,

@@ -17,11 +17,11 @@ from typing import NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Crio, CrioConfig
 from ansible_collections.metal.gpu.plugins.module_utils.read.crio import reading_order
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.settings import (
     BUILT_IN,
     DROP_IN,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
 
 

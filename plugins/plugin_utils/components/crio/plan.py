@@ -12,9 +12,6 @@ from __future__ import annotations
 from posixpath import basename
 
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
-    notice_reload,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.next_start import (
     notice_fatal_boot,
     refuse_fatal_start,
@@ -27,6 +24,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.packages
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.settings import DROP_IN
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.shapes import Data, Desired
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines.reload import (
+    notice_reload,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,

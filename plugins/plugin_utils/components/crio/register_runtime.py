@@ -11,7 +11,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import 
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import is_newer
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import hooks, settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.next_start import (
     DropIn,
@@ -23,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.plan imp
     refuse_openshift,
     unread,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,

@@ -22,7 +22,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.crio import (
     Runtime,
     reading_order,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 
 DROP_IN = f"{DROP_INS}/99-metal-gpu.conf"

@@ -19,9 +19,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import 
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
-    notice_reload,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     cri_dockerd,
     leftovers,
@@ -42,6 +39,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packag
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
     Data,
     Desired,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines.reload import (
+    notice_reload,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (

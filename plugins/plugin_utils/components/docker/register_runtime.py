@@ -11,12 +11,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Nod
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import ASKS_CRI_SINCE
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.plan import (
     refuse_config,
     refuse_silent,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.observed.engines import Docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME, Runtime
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 
 # nvidia-docker2 and nvidia-ctk write the name without a folder; Docker searches its PATH.

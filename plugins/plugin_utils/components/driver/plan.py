@@ -11,9 +11,6 @@ from __future__ import annotations
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import machine
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
-    notice_reload,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     device_files,
     distribution,
@@ -57,6 +54,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.working import (
     plan_working,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines.reload import (
+    notice_reload,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,

@@ -21,7 +21,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.silence import (
     UNITS,
     silent_programs,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines.reload import (
     notice_reload,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet.shapes import (

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.nfs import ROLE, Mounted
 from ansible_collections.metal.gpu.plugins.module_utils.readable import some
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines.reload import (
     notice_reload,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import units

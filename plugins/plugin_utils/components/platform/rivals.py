@@ -9,7 +9,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import flag, te
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.read import tools
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import ENGINES
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, edited
 

@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import plan as nfs
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.nfs import units
-from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.container_toolkit import (  # noqa: E501
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.engines import (
     test_reload,
 )
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (

@@ -10,16 +10,15 @@ units again. Devices by CDI are known to runc, and links in /dev/char let system
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
-    device_links,
-    runtime,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, Step
 
 _SYSTEMD = "systemd"
+_GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
 
 def notice_reload(plan: Plan[NoData], node: Node, *steps: Step, permission: str = "") -> bool:
@@ -30,7 +29,7 @@ def notice_reload(plan: Plan[NoData], node: Node, *steps: Step, permission: str 
     """
     reasons = [step["name"] for step in plan.steps if step["slug"] in {one.slug for one in steps}]
     users = [*dict.fromkeys(_users(node))]
-    unlinked = device_links.unlinked_reason(node)
+    unlinked = unlinked_reason(node)
     if not (reasons and users and unlinked):
         return False
     found = {"steps": ", ".join(reasons), "containers": ", ".join(users), "evidence": unlinked}
@@ -54,7 +53,14 @@ def may_take(node: Node) -> bool:
         and bool(ours["systemd_cgroup"])
     )
     by_hook = by_docker or by_containerd or _is_crio_affected(node)
-    return by_hook and device_links.unlinked_reason(node) is not None
+    return by_hook and unlinked_reason(node) is not None
+
+
+def unlinked_reason(node: Node) -> str | None:
+    """Return which files of GPUs /dev/char has no link to."""
+    files = [file for file in node["device_files"] if _GPU_FILE.fullmatch(file["path"])]
+    unlinked = [file["path"] for file in files if not file["linked"]]
+    return f"/dev/char has no link to {', '.join(unlinked)}" if unlinked else None
 
 
 def _users(node: Node) -> Iterator[str]:
