@@ -30,9 +30,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components import by_name
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
-    isolation,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import strategy
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.engines import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import rehearsal
@@ -114,8 +111,8 @@ def member(host: Host) -> dict[str, Any]:
 
 def _gives_gpus_by_default(host: Host) -> bool:
     is_wanted = section(host.planned, "plans", runtime.ROLE, "data").get("is_default")
-    return isolation.gives_gpus_by_default(
-        host.planned.get("engine"), host.planned.get("node"), bool(is_wanted)
+    return runtime.gives_gpus_by_default(
+        host.planned.get("engine"), host.planned.get("node"), is_wanted=bool(is_wanted)
     )
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
@@ -59,32 +60,56 @@ ExecCondition=/bin/sh -c '[ -e /proc/driver/nvidia/version ] || grep -qE \
 }
 
 
-def plan_cdi(plan: Plan[NoData], node: Node) -> None:
+@dataclass(frozen=True)
+class Specifications:
+    """What the plan asks about the CDI specifications of a node."""
+
+    reason: str | None  # why the service of the toolkit must generate its own
+    skipped: str | None  # why the service skips this node at boot
+    empty: list[str]  # all usable GPUs, if none has anything that a specification could list
+    outdated: list[tuple[str, str]]  # paths of those that stay so, with the evidence
+
+    @classmethod
+    def of(cls, node: Node) -> Specifications:
+        # The admin can have the service list some devices only.
+        limited = () if node["toolkit"]["cdi_devices"] is None else _SPECIFICATIONS
+        complete = [path for path in generated(node) if path not in limited]
+        former = former_parts(node, complete)
+        libraries = {**_other_libraries(node), **_other_numbers(node)}.items()
+        wrong = [text for path, text in libraries if path in _SPECIFICATIONS] + _past(node)
+        wrong += [text for path, text in former.items() if path in _SPECIFICATIONS]
+        reason = _lack(node) or (f"in the CDI specification, {wrong[0]}" if wrong else None)
+        skipped, empty = _skipped(node, reason), _empty(node)
+        outdated = [*libraries, *{**perhaps_former(node, complete), **former}.items()]
+        if reason or skipped or empty:
+            outdated = [one for one in outdated if one[0] not in _SPECIFICATIONS]
+        return cls(reason, skipped, empty, outdated)
+
+
+def plan_cdi(plan: Plan[NoData], node: Node, found: Specifications) -> None:
     """Plan the specification, and the service that writes it at boot."""
-    reason = generation_reason(node)
-    refused = _condition_reason(node, reason)
-    if (empty := _empty(node)) and (reason or refused):
+    if found.empty and (found.reason or found.skipped):
         # The generator would fail. The drop-in waits, too: its step reloads the service's unit.
-        plan.notice("CDI_MIG_EMPTY", gpus=", ".join(empty))
+        plan.notice("CDI_MIG_EMPTY", gpus=", ".join(found.empty))
     else:
-        plan.step(DROP_IN, refused)
-        reason = reason or ("the service runs only with the new condition" if refused else None)
-        plan.step(GENERATE, reason)
+        again = "the service runs only with the new condition" if found.skipped else None
+        plan.step(DROP_IN, found.skipped)
+        plan.step(GENERATE, found.reason or again)
     for path, error in node["cdi"]["errors"].items():
         if path not in _SPECIFICATIONS:
             plan.notice("CDI_FILE_INVALID", error=error)
-    for path, found in _outdated(node).items():
-        if path not in _SPECIFICATIONS:
-            plan.notice("CDI_FILE_OUTDATED", path=path, evidence=found)
-    complete = _complete(node)
-    parts = {**perhaps_former(node, complete), **former_parts(node, complete)}
-    for path, found in parts.items():
-        if path not in _SPECIFICATIONS or not (plan.has_step(GENERATE) or empty):
-            plan.notice("CDI_FILE_OUTDATED", path=path, evidence=found)
+    for path, evidence in found.outdated:
+        plan.notice("CDI_FILE_OUTDATED", path=path, evidence=evidence)
 
 
-def generation_reason(node: Node) -> str | None:
-    """Return why the CDI specification must be generated."""
+def plan_no_drop_in(plan: Plan[NoData], node: Node) -> None:
+    """Plan the removal of the drop-in."""
+    if CDI_DROP_IN["path"] in node["ours"]["files"]:
+        plan.step(REMOVE_DROP_IN, "this role created the drop-in")
+
+
+def _lack(node: Node) -> str | None:
+    """Return which devices the specifications lack, or why nobody can read them."""
     devices = node["cdi"]["devices"]
     # The admin can have the service omit the device with everything, or list some devices only.
     has_all = node["toolkit"]["cdi_has_all"]
@@ -98,27 +123,17 @@ def generation_reason(node: Node) -> str | None:
     # GPU with MIG is listed by its parts, such as 0:1 or MIG-UUID. A lost GPU is not listed.
     names = {name.partition("=")[2] for name in devices if name.startswith(_OF_GPUS)}
     listed = names | {number for name in names if (number := gpu_number(name))}
-    modes = _mig_modes(node)
+    modes = {gpu["pci_address"]: gpu["mig"] for gpu in node["health"]["gpus"]}
     missing = [
         name_gpu(gpu)
         for gpu in node["nvml"]["devices"]
         if gpu["error"] is None
-        and modes.get(gpu["pci_address"]) != ON
+        and modes.get(gpu["pci_address"] or "") != ON
         and not {str(gpu["index"]), gpu["uuid"]} & listed
     ]
     if missing and node["toolkit"]["cdi_devices"] is None:
         return f"the CDI specification lacks {', '.join(missing)}"
-    reasons = [reason for path, reason in _outdated(node).items() if path in _SPECIFICATIONS]
-    reasons += _past(node)
-    parts = former_parts(node, _complete(node))
-    reasons += [reason for path, reason in parts.items() if path in _SPECIFICATIONS]
-    return f"in the CDI specification, {reasons[0]}" if reasons else None
-
-
-def _complete(node: Node) -> list[str]:
-    """Return the specifications that list everything, unless the admin has limited the service."""
-    is_limited = node["toolkit"]["cdi_devices"] is not None
-    return [path for path in generated(node) if not (is_limited and path in _SPECIFICATIONS)]
+    return None
 
 
 def _past(node: Node) -> list[str]:
@@ -127,13 +142,11 @@ def _past(node: Node) -> list[str]:
     Nothing tells the service that a card was replaced.
     """
     names = [one for path in _SPECIFICATIONS for one in node["cdi"]["names"].get(path, ())]
-    listed = [name.partition("=")[2] for name in names]
-    reasons = []
+    listed = [gpu_uuid(name.partition("=")[2]) for name in names]
     uuids = {gpu["uuid"] for gpu in node["nvml"]["devices"]}
-    gone = [uuid for name in listed if (uuid := gpu_uuid(name)) and uuid not in uuids]
-    if gone and node["nvml"]["complete"] and None not in uuids:
-        reasons.append(f"{gone[0]} is no GPU of this node")
-    return reasons
+    is_known = node["nvml"]["complete"] and None not in uuids
+    gone = [uuid for uuid in listed if uuid and uuid not in uuids and is_known]
+    return [f"{uuid} is no GPU of this node" for uuid in gone]
 
 
 def _empty(node: Node) -> list[str]:
@@ -145,15 +158,6 @@ def _empty(node: Node) -> list[str]:
     empty = {gpu["pci_address"] for gpu in node["health"]["gpus"] if is_empty(gpu)}
     is_all = all(gpu["pci_address"] in empty for gpu in usable)
     return [name_gpu(gpu) for gpu in usable] if is_all else []
-
-
-def _mig_modes(node: Node) -> dict[str | None, str | None]:
-    return {gpu["pci_address"]: gpu["mig"] for gpu in node["health"]["gpus"]}
-
-
-def _outdated(node: Node) -> dict[str, str]:
-    """Return the specifications of another driver, by path, with the reason."""
-    return {**_other_libraries(node), **_other_numbers(node)}
 
 
 def _other_libraries(node: Node) -> dict[str, str]:
@@ -184,7 +188,7 @@ def _other_numbers(node: Node) -> dict[str, str]:
     return found
 
 
-def _condition_reason(node: Node, reason: str | None) -> str | None:
+def _skipped(node: Node, reason: str | None) -> str | None:
     """Return why the service that writes the CDI specification at boot skips this node."""
     if CDI_DROP_IN["path"] in node["ours"]["files"]:
         return None
@@ -196,12 +200,6 @@ def _condition_reason(node: Node, reason: str | None) -> str | None:
     if node["toolkit"]["cdi_skipped"] and node["driver"]["module_version"]:
         return "the service finds no kernel module, but one is loaded"
     return None
-
-
-def plan_no_drop_in(plan: Plan[NoData], node: Node) -> None:
-    """Plan the removal of the drop-in."""
-    if CDI_DROP_IN["path"] in node["ours"]["files"]:
-        plan.step(REMOVE_DROP_IN, "this role created the drop-in")
 
 
 def generated(node: Node) -> list[str]:

@@ -51,9 +51,8 @@ _PATH = nvidia_driver.TOOLKIT_CONFIG
 _AUTO, _IGNORE = "auto", "ignore"
 
 
-def plan_isolation(plan: Plan[Data], node: Node, desired: Desired) -> None:
+def plan_isolation(plan: Plan[Data], node: Node, desired: Desired, engine: str | None) -> None:
     """Plan the settings of the runtime. It reads them at the start of each container."""
-    engine = engines.choose(node, desired["engine"])
     is_crio = engine == engines.CRIO
     if ignores_environment(node, desired, engine):
         _plan_settings(plan, node, SETTINGS, annotations=is_crio)
@@ -75,7 +74,8 @@ def _notice_swarm_resource(
     names = toolkit["swarm_resource"]
     is_read = plan.has_step(ACCEPT) or toolkit["settings"].get(_ENVVAR) is not False
     is_for_pods = node["kubelet"]["installed"]
-    if names and is_read and is_for_pods and gives_gpus_by_default(engine, node, is_wanted):
+    is_open = runtime.gives_gpus_by_default(engine, node, is_wanted=is_wanted)
+    if names and is_read and is_for_pods and is_open:
         plan.notice("SWARM_RESOURCE_SET", path=_PATH, names=" and ".join(names))
 
 
@@ -106,17 +106,6 @@ def plan_no_isolation(plan: Plan[Data], node: Node) -> None:
     """Plan to give back the settings that this role has changed."""
     if _PATH in edited(node, runtime.ROLE):
         plan.step(ACCEPT, "this role has changed them")
-
-
-def gives_gpus_by_default(engine: str | None, node: Node | None, is_wanted: bool) -> bool:
-    """Tell whether an image can choose its GPUs, because `nvidia` is the default runtime.
-
-    It counts before the role has set it, too: otherwise only the next run would bring the guard.
-    Pods under Docker get no GPU in another way.
-    """
-    if engine == engines.DOCKER or is_wanted:
-        return True
-    return node is not None and runtime.default(engine, node) == runtime.NAME
 
 
 def ignores_environment(node: Node, desired: Desired, engine: str | None) -> bool:

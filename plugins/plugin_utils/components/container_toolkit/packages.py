@@ -71,7 +71,7 @@ _REINSTALL = {
 FORMER_PACKAGE = "nvidia-container-runtime"
 
 
-def plan_packages(plan: Plan[Data], node: Node, desired: Desired) -> None:
+def plan_packages(plan: Plan[Data], node: Node, desired: Desired, *, writes_cdi: bool) -> None:
     """Plan the packages, or judge those that stay."""
     packages = dict.fromkeys(PACKAGES, f"{desired['version']}-1")
     found = node["toolkit"]["version"]
@@ -83,7 +83,8 @@ def plan_packages(plan: Plan[Data], node: Node, desired: Desired) -> None:
         plan.notice("TOOLKIT_KEPT", found=found, expected=desired["version"])
         notice_unheld(plan, node, others)
     elif held or (theirs and found and not desired["upgrade_ok"]):
-        _keep(plan, node, desired, held, theirs)
+        since = _WRITES_CDI_SINCE if writes_cdi else _LINKS_SINCE
+        _keep(plan, node, desired, since, held, theirs)
         notice_unheld(plan, node, others)
     else:
         plan.data["change_held"] = bool(ours)
@@ -121,15 +122,13 @@ def _is_config_of_package(node: Node) -> bool:
 
 
 def _keep(
-    plan: Plan[NoData], node: Node, desired: Desired, held: list[str], theirs: list[str]
+    plan: Plan[NoData], node: Node, desired: Desired, since: str, held: list[str], theirs: list[str]
 ) -> None:
-    """Keep a toolkit of the admin, if it supports what the other steps need."""
+    """Keep a toolkit of the admin, if it has what the other steps need: `since` this version."""
     found = node["toolkit"]["version"]
-    writes_cdi = desired["cdi"] and cdi.generation_reason(node)
-    needed = _WRITES_CDI_SINCE if writes_cdi else _LINKS_SINCE
     evidence = {"found": found or "none", "packages": ", ".join(held or theirs)}
-    if found is None or is_newer(needed, found):
-        plan.refuse("TOOLKIT_TOO_OLD", expected=needed, **evidence)
+    if found is None or is_newer(since, found):
+        plan.refuse("TOOLKIT_TOO_OLD", expected=since, **evidence)
     elif held:
         plan.notice("TOOLKIT_HELD", expected=desired["version"], **evidence)
     else:

@@ -110,10 +110,12 @@ def plan(node: Node, desired: Desired) -> PlanResult:
 def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     plan.data["is_default"] = bool(desired["default"])
     has_driver = works(node) or desired["driver_is_planned"]
-    packages.plan_packages(plan, node, desired)
-    device_links.plan_device_links(plan, node, has_driver=has_driver)
-    isolation.plan_isolation(plan, node, desired)
     engine = engines.choose(node, desired["engine"])
+    specifications = cdi.Specifications.of(node)
+    writes_cdi = bool(desired["cdi"] and specifications.reason)
+    packages.plan_packages(plan, node, desired, writes_cdi=writes_cdi)
+    device_links.plan_device_links(plan, node, has_driver=has_driver)
+    isolation.plan_isolation(plan, node, desired, engine)
     rivals.refuse_operator_toolkit(plan, node, engine)
     if engine is not None:
         _ENGINES[engine].register_runtime(
@@ -122,7 +124,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if engine == engines.CONTAINERD:
         rivals.notice_kubespray(plan, node, is_registered_now=plan.has_step(runtime.REGISTER))
     if has_driver and desired["cdi"]:
-        cdi.plan_cdi(plan, node)
+        cdi.plan_cdi(plan, node, specifications)
     reloading = (packages.OURS.install, packages.FORMER, cdi.DROP_IN)
     permission = "" if desired["restart_ok"] else "nvidia_container_runtime_restart_ok"
     if reload.notice_reload(plan, node, *reloading, permission=permission):

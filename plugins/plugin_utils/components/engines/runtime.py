@@ -57,6 +57,17 @@ def default(engine: str | None, node: Node) -> str | None:
     return NAME if binary == program or binary.startswith(f"{program}.") else found
 
 
+def gives_gpus_by_default(engine: str | None, node: Node | None, *, is_wanted: bool) -> bool:
+    """Tell whether an image can choose its GPUs, because `nvidia` is the default runtime.
+
+    It counts before the role has set it, too: otherwise only the next run would bring the guard.
+    Pods under Docker get no GPU in another way.
+    """
+    if engine == "docker" or is_wanted:
+        return True
+    return node is not None and default(engine, node) == NAME
+
+
 def without_history(node: Node) -> tuple[list[str], list[str]]:
     """Return our drop-ins of engines that no history names, and what such a history would restore.
 
