@@ -125,7 +125,7 @@ gpu_node:
         headers: {type: bool, description: "Whether its headers are installed, so that modules can be built."}
         modules: {type: list, elements: str, description: "Loaded ones among C(nvidia*), C(nouveau) and C(vfio_pci)."}
     secure_boot: {type: bool, description: Whether it is enabled; V(null) without EFI.}
-    tools: {type: list, elements: str, description: "Others that write the configuration: AKS, EKS, kubeadm, Kubespray, the GPU Operator."}
+    tools: {type: list, elements: str, description: "Other tools that write the configuration: AKS, EKS, kubeadm, Kubespray, GPU Operator."}
     pci: {type: list, elements: dict, description: "GPUs on the PCI bus (vendor 10de, class 0300 or 0302), sorted by address. Keys: C(address) (in the form of
       sysfs, such as C(0000:03:00.0)), C(vendor), C(device), C(class) (class id, such as C(0302)), C(driver) (the kernel driver that is bound to it) and
       C(numa_node) (int)."}
@@ -145,12 +145,12 @@ gpu_node:
         ramdisk_space: {type: dict, description: "Bytes that are free in C(/boot), and needed for the largest ramdisk. Keys: C(free) (int) and C(needed)
           (int)."}
         modules_load: {type: list, elements: str, description: Modules that C(modules-load.d) loads at boot.}
-        own_modules: {type: list, elements: str, description: Those of them in the file of this collection.}
+        own_modules: {type: list, elements: str, description: Modules in the file of this collection in C(modules-load.d).}
         parameters: {type: dict, description: "Parameters of the loaded module, by name without C(NVreg_)."}
         own_parameters: {type: list, elements: str, description: Lines of this collection's file with parameters in C(modprobe.d).}
         own_pin: {type: list, elements: str, description: Lines of this collection's file in C(preferences.d).}
         own_device_rule: {type: list, elements: str, description: Lines of this collection's block in its rule of udev.}
-        parameters_are_new: {type: bool, description: Whether this file was written after the boot.}
+        parameters_are_new: {type: bool, description: Whether the file of C(own_parameters) is newer than the boot.}
         peermem: {type: bool, description: Whether the running kernel has C(nvidia-peermem).}
         dkms:
           description: "The driver's modules in DKMS, of all sources together."
@@ -160,23 +160,23 @@ gpu_node:
             kernels: {type: list, elements: str, description: Kernels for which a module was built.}
             unfinished: {type: list, elements: str, description: "Kernels whose build was interrupted: DKMS needs C(dkms remove) first."}
             log: {type: str, description: Path of the log of a failed build.}
-            failed: {type: str, description: The kernel of that build.}
-            error: {type: str, description: The first errors at the end of that log.}
+            failed: {type: str, description: Kernel of the failed build of C(log).}
+            error: {type: str, description: First errors at the end of C(log).}
             sources: {type: list, elements: str, description: "Names and versions that DKMS has, such as C(nvidia/580.178.04)."}
-            addable: {type: list, elements: str, description: "Others in C(/usr/src), which C(dkms install) adds by itself."}
-            builds: {type: dict, description: "The same of each source. Keys: C(built), C(kernels), C(unfinished), C(log), C(failed) and C(error)."}
+            addable: {type: list, elements: str, description: "Sources in C(/usr/src), which C(dkms install) adds by itself."}
+            builds: {type: dict, description: "State of each source. Keys: C(built), C(kernels), C(unfinished), C(log), C(failed) and C(error)."}
         next_kernel: {type: dict, description: "The newest installed kernel; V(null): it runs. Keys: C(release), C(headers) (bool, whether they are installed)
           and C(module) (bool, whether it has the C(nvidia) module)."}
-        next_kernel_skipped: {type: bool, description: "Whether it had this module before the boot, which started another one."}
+        next_kernel_skipped: {type: bool, description: "Whether C(next_kernel) had its module before the boot, which started another one."}
         headers_available: {type: list, elements: str, description: "Kernels whose missing headers apt has; V(null): apt was not asked."}
         signing:
           description: The key with which DKMS signs modules; V(null) without Secure Boot.
           type: dict
           contains:
-            private_key: {type: str, description: "Its path, or the line of DKMS's settings that is not understood, without a PIN."}
-            certificate: {type: str, description: "Its path, or the line of DKMS's settings that is not understood, without a PIN."}
-            missing_key: {type: str, description: "Path of the private key, if this file is missing; the next build creates both."}
-            missing_certificate: {type: str, description: "Path of the certificate, if this file is missing."}
+            private_key: {type: str, description: "Path, or the line of DKMS's settings that is not understood, without a PIN."}
+            certificate: {type: str, description: "Path, or the line of DKMS's settings that is not understood, without a PIN."}
+            missing_key: {type: str, description: "Path of the private key, if there is no such file; the next build creates both."}
+            missing_certificate: {type: str, description: "Path of the certificate, if there is no such file."}
             state: {type: str, description: "C(enrolled), C(requested) (confirmed at the next boot), C(missing) or C(unknown)."}
             error: {type: str, description: Why the state is unknown.}
         programs: {type: dict, description: "Files of C(nvidia-smi) and C(nvidia-persistenced), by name. Keys: C(path) (also if it is not there), C(exists)
@@ -193,7 +193,7 @@ gpu_node:
             runs_programs: {type: bool, description: "Whether programs can run from there, so not C(noexec)."}
             displays: {type: list, elements: str, description: "Displays of running X servers, such as C(:0)."}
             stops: {type: bool, description: Whether packages forbid it by C(alternate-install-present).}
-        persistence_off: {type: str, description: The file of this unit with C(--no-persistence-mode).}
+        persistence_off: {type: str, description: File of C(nvidia-persistenced.service) with C(--no-persistence-mode).}
     nvml:
       description: The GPUs according to the driver (C(nvidia-smi)).
       type: dict
@@ -209,7 +209,7 @@ gpu_node:
             uuid: {type: str, description: ""}
             name: {type: str, description: ""}
             memory_mib: {type: int, description: ""}
-            pci_address: {type: str, description: "Address, as in C(pci)."}
+            pci_address: {type: str, description: Address in C(pci).}
             minor: {type: int, description: Number of its device file.}
             persistence_mode: {type: bool, description: ""}
             error: {type: str, description: "What the driver prints instead of a value, such as C([GPU is lost])."}
@@ -238,7 +238,7 @@ gpu_node:
         process: {type: bool, description: "Whether Fabric Manager runs, as a service or in a container."}
         subnet_manager: {type: bool, description: "Whether C(nvlsm) runs, which B200 and B300 need."}
         modules: {type: list, elements: str, description: "Loaded modules that C(nvlsm) needs, of C(mlx5_ib) and C(ib_umad)."}
-        missing_modules: {type: list, elements: str, description: "Those that are not loaded, and that the running kernel lacks."}
+        missing_modules: {type: list, elements: str, description: "Those of C(modules) that are not loaded, and that the running kernel lacks."}
         log: {type: list, elements: str, description: "Last lines, if Fabric Manager or C(nvlsm) does not run, or a state is not good."}
         switches: {type: list, elements: dict, description: "NVSwitches on the PCI bus. Keys: C(address), C(vendor), C(device), C(class), C(driver) and
           C(numa_node)."}
@@ -258,7 +258,7 @@ gpu_node:
             health: {type: str, description: "Summary, such as C(Healthy); V(null): not offered, as on H100."}
             misconfigured: {type: str, description: What is wrong with the configuration; C(None) if nothing is.}
             degraded: {type: list, elements: str, description: "Parts that are not as they should be, on some GPUs always."}
-            pci_address: {type: str, description: "Address, as in C(pci)."}
+            pci_address: {type: str, description: Address in C(pci).}
             good: {type: bool, description: "Whether the GPU has no fabric, or is part of one that is ready."}
             healthy: {type: bool, description: Whether the driver reports nothing that is wrong with the links.}
     health:
@@ -272,13 +272,13 @@ gpu_node:
           type: list
           elements: dict
           contains:
-            pci_address: {type: str, description: "Address, as in C(pci)."}
+            pci_address: {type: str, description: Address in C(pci).}
             uuid: {type: str, description: ""}
             model: {type: str, description: ""}
             recovery_action: {type: str, description: "What the driver wants, such as C(Reset); C(None): nothing."}
             uncorrected: {type: int, description: Memory errors since the last reset.}
-            uncorrected_sram: {type: int, description: "Those of them in SRAM, which no spare row replaces."}
-            uncorrected_ever: {type: int, description: The same since the GPU was built; these are over.}
+            uncorrected_sram: {type: int, description: "Memory errors in SRAM, which no spare row replaces."}
+            uncorrected_ever: {type: int, description: Memory errors since the GPU was built; these are over.}
             sram_threshold_exceeded: {type: bool, description: Whether SRAM had more errors than NVIDIA tolerates.}
             unrepairable_memory: {type: bool, description: Whether the GPU has memory that it cannot repair.}
             repairs_pending: {type: list, elements: str, description: "What the next reset repairs, C(channel) and C(tpc)."}
@@ -291,7 +291,7 @@ gpu_node:
             link: {type: dict, description: "PCIe lanes, and the PCIe generation that GPU and slot support. Keys: C(width) (int), C(max_width) (int) and
               C(max_generation) (int)."}
             mig: {type: str, description: C(Enabled) or C(Disabled).}
-            mig_pending: {type: str, description: The same after the next reset.}
+            mig_pending: {type: str, description: Value of C(mig) after the next reset.}
             mig_instances: {type: list, elements: dict, description: "MIG instances; V(null): the report does not list them. Keys: C(index) (int, number on its
               GPU), C(gpu_instance) (int), C(compute_instance) (int) and C(files) (list, paths below C(/dev/nvidia-caps), if the driver lists them)."}
             compute_mode: {type: str, description: "Which programs may use it, such as C(Default)."}
@@ -310,13 +310,13 @@ gpu_node:
           elements: dict
           contains:
             source: {type: str, description: "C(xid) of a GPU, C(sxid) of an NVSwitch, C(lost) for a GPU that fell off the bus."}
-            address: {type: str, description: "Address, as in C(pci)."}
+            address: {type: str, description: Address in C(pci).}
             number: {type: int, description: Xid or SXid.}
             count: {type: int, description: Number of lines.}
             first: {type: int, description: Seconds since boot.}
             last: {type: int, description: Seconds since boot.}
             line: {type: str, description: "Last line, or last line with C(Fatal), at most 200 characters."}
-            last_date: {type: str, description: The same in UTC.}
+            last_date: {type: str, description: Time of C(last) in UTC.}
         unlisted: {type: int, description: "Number of lines about further errors, if there are more than 200 errors."}
         recovery: {type: dict, description: "Code of the action that the driver asks for with Xid 154, by address."}
         uuids: {type: dict, description: "UUIDs that the log shows, by address."}
@@ -327,17 +327,16 @@ gpu_node:
       contains:
         packages: {type: dict, description: "Versions of its installed packages, by name."}
         version: {type: str, description: "Version of C(nvidia-ctk), else of the package."}
-        programs: {type: dict, description: "Its programs in C(/usr/bin), where the packages install them, by name. Keys: C(path), C(exists) and
-          C(executable)."}
+        programs: {type: dict, description: "Programs in C(/usr/bin), where the packages install them, by name. Keys: C(path), C(exists) and C(executable)."}
         cdi_skipped: {type: bool, description: Whether the C(ExecCondition) of C(nvidia-cdi-refresh.service) was not met.}
         cdi_devices: {type: list, elements: str, description: "Devices that C(nvidia-cdi-refresh.env) lists; V(null): the service lists everything."}
         cdi_has_all: {type: bool, description: Whether the service writes C(nvidia.com/gpu=all).}
         config: {type: str, description: Path of the configuration file.}
-        config_sha256: {type: str, description: Hash of this file without the edits of this collection.}
-        runtimes: {type: list, elements: str, description: "Programs that the NVIDIA runtime calls, as the file lists them."}
+        config_sha256: {type: str, description: Hash of C(config) without the edits of this collection.}
+        runtimes: {type: list, elements: str, description: "Programs that the NVIDIA runtime calls, as C(config) lists them."}
         mode: {type: str, description: "How the NVIDIA runtime gives GPUs, such as C(auto) and C(legacy)."}
-        config_error: {type: str, description: "Why the file is invalid, or cannot be edited."}
-        settings: {type: dict, description: "Values at the top of the file that are true or false, by name."}
+        config_error: {type: str, description: "Why C(config) is invalid, or cannot be edited."}
+        settings: {type: dict, description: "Values at the top of C(config) that are true or false, by name."}
         annotation_prefixes: {type: list, elements: str, description: "Prefixes of annotations that name CDI devices; V(null): NVIDIA's own."}
         swarm_resource: {type: list, elements: str, description: Variables of containers that count before C(NVIDIA_VISIBLE_DEVICES).}
         char_dev_rules: {type: list, elements: str, description: Rules of udev that make the links in C(/dev/char).}
@@ -375,7 +374,7 @@ gpu_node:
             registered: {type: dict, description: Ids of healthy devices by resource.}
             holdings: {type: list, elements: dict, description: "Devices of containers. Keys: C(pod) (its UID), C(container), C(resource) and C(devices)
               (list)."}
-        flags_source: {type: str, description: "C(process), or C(unit) if these are flags that systemd would use."}
+        flags_source: {type: str, description: "C(process), or C(unit) if systemd would use the flags."}
         flags:
           description: Flags that are in force or in files.
           type: list
@@ -384,7 +383,7 @@ gpu_node:
             name: {type: str, description: ""}
             value: {type: str, description: "C(***) if it is not needed, as it can be secret."}
             file: {type: str, description: "V(null): the process runs with it, but no file of the unit has it."}
-            variable: {type: str, description: The variable in this file that has it.}
+            variable: {type: str, description: The variable in C(file) that has it.}
             effective: {type: bool, description: "False: another file overrides it, or the unit does not use it."}
         config: {type: dict, description: "File of C(--config). Keys: C(path), C(exists) (bool), C(error) (why it cannot be read) and C(obstacle) (why it
           cannot be edited, although the kubelet reads it)."}
@@ -418,11 +417,11 @@ gpu_node:
       contains:
         files: {type: dict, description: "Files by path. Keys: C(mode), C(error) (why it cannot be read), C(obstacle) (why it cannot be edited), C(values)
           (dict, hashes by key path), C(items) (dict, hashes of items of lists, by key path), C(ours) (list, key paths of the role's values that are still
-          there), C(our_items) (dict, hashes of the role's items of lists, likewise), C(our_folders) (list, folders that the role made for the file) and
-          C(helpers) (list, registries whose logins a program has; C(*) for all of them)."}
+          there), C(our_items) (dict, hashes of the role's items of lists that are still there), C(our_folders) (list, folders that the role made for the file)
+          and C(helpers) (list, registries whose logins a program has; C(*) for all of them)."}
         certificates: {type: dict, description: "Hashes of the certificates and keys of the role, by path."}
-        exposed: {type: list, elements: str, description: Keys of these that others than root can read.}
-        created: {type: list, elements: str, description: Folders that the role made for them.}
+        exposed: {type: list, elements: str, description: Keys of C(certificates) that others than root can read.}
+        created: {type: list, elements: str, description: Folders that the role made for C(certificates).}
         folders: {type: dict, description: "Folders of registries, with the names in them."}
         unread: {type: list, elements: str, description: Files that the role has changed since the start of their engine.}
         prefixes: {type: dict, description: "Names that CRI-O has settings for, with the admin's file."}
@@ -431,16 +430,16 @@ gpu_node:
       type: dict
       contains:
         units: {type: dict, description: "Lines of the units that the role C(nfs_mounts) wrote, by path."}
-        mixed: {type: list, elements: str, description: "Paths of those that have other lines, too."}
+        mixed: {type: list, elements: str, description: "Paths of C(units) that have other lines, too."}
         others: {type: list, elements: str, description: Paths of other units that mount something.}
         fstab: {type: list, elements: str, description: Places where C(/etc/fstab) mounts something.}
         mounted: {type: list, elements: dict, description: "File systems of disks and of the network, and automounts. Keys: C(path), C(type), C(source),
           C(read_only) (bool) and C(version) (version of NFS)."}
-        users: {type: dict, description: "Processes that keep such a mount after the host unmounted it, by path."}
+        users: {type: dict, description: "Processes that keep an NFS mount after the host unmounted it, by path."}
         enabled: {type: list, elements: str, description: Automounts that start at boot.}
         kernel: {type: bool, description: "Whether the kernel can mount NFS 4, or has a module for it."}
         automount: {type: bool, description: Whether the kernel can have automounts.}
-        unread: {type: list, elements: str, description: Names of those that systemd has not read since they were written.}
+        unread: {type: list, elements: str, description: Names of C(units) that systemd has not read since they were written.}
     packages: {type: dict, description: "Installed packages that C(packages) asks for, of the node's own architecture, by name. Keys: C(version) and C(held)
       (bool, whether C(apt-mark) or C(dnf versionlock) holds it)."}
     repositories: {type: dict, description: "Files that C(repositories) asks for, by name, without credentials. Keys: C(path), C(entries) (list, fields about
@@ -470,7 +469,7 @@ gpu_node:
         unfinished: {type: dict, description: "Packages that dpkg did not finish, by name. Keys: C(version) and C(state) (C(unpacked): not tried yet;
           C(half-configured) or C(half-installed): failed)."}
         automatic: {type: list, elements: str, description: Packages of the driver and the roles that apt installed as dependencies.}
-        dependants: {type: dict, description: "Packages that need those; of each of their lists, one package has to stay."}
+        dependants: {type: dict, description: "Packages that need one of the driver or a role, by name; of each list, one has to stay."}
     ours:
       description: What this collection changed on the node.
       type: dict
@@ -485,7 +484,7 @@ gpu_node:
             actor: {type: str, description: ""}
             changes: {type: list, elements: dict, description: "Edited values. Keys: C(key) (list, path of keys), C(before) (raw, V(null): there was none) and
               C(after) (fingerprint of the new value; V(null): the edit removed it)."}
-            untouched: {type: bool, description: Whether the file has not changed since.}
+            untouched: {type: bool, description: Whether the file has not changed since the edit.}
             error: {type: str, description: "Why the history cannot be read, so that nothing can be undone."}
         packages:
           description: "Records of what each role installed, by role."
@@ -548,12 +547,12 @@ gpu_node:
                 outline: {type: dict, description: "Tables and keys, without values."}
                 error: {type: str, description: "Why it cannot be read, or containerd rejects it, with the place."}
                 obstacle: {type: str, description: "Why it cannot be edited, although containerd accepts it."}
-                source: {type: str, description: "A command, or files, with the runtimes; V(null): these are unknown or defaults."}
+                source: {type: str, description: "Command or files that show the runtimes; V(null): these are unknown or defaults."}
             needs_reload: {type: bool, description: Whether files of its unit are newer than what systemd has loaded.}
             changed_since_start: {type: list, elements: str, description: Files that are not yet effective.}
-            edited_since_start: {type: list, elements: str, description: Those of them that a role of this collection edited.}
+            edited_since_start: {type: list, elements: str, description: Files of C(changed_since_start) that a role of this collection edited.}
             cri_enabled: {type: bool, description: "Whether the CRI plugin is enabled, which the kubelet needs."}
-            cdi_enabled: {type: bool, description: Whether it is for pods.}
+            cdi_enabled: {type: bool, description: Whether CDI is enabled for pods.}
             default_runtime: {type: str, description: Runtime of pods without a RuntimeClass.}
             runtimes: {type: dict, description: "Runtimes by name. Keys: C(type), C(binary) (empty: the default of the type), C(systemd_cgroup) (bool) and
               C(base_runtime_spec) (file with the defaults of containers; empty: containerd's own)."}
@@ -584,9 +583,9 @@ gpu_node:
             needs_reload: {type: bool, description: Whether files of its unit are newer than what systemd has loaded.}
             changed_since_start: {type: list, elements: str, description: "Programs that it looks for at its start, and that are newer."}
             unread: {type: dict, description: "What the role C(docker_ce) has written, and Docker has not read since. Keys: C(set) (list, key paths of
-              C(config)), C(removed) (list, the same of removed ones) and C(proxy) (bool, whether the drop-in is newer than the start of Docker)."}
+              C(config)), C(removed) (list, key paths that it has removed) and C(proxy) (bool, whether the drop-in is newer than the start of Docker)."}
             program: {type: dict, description: "Program in its unit, and the file that names it. Keys: C(path) and C(file)."}
-            flags_source: {type: str, description: The same as of the kubelet.}
+            flags_source: {type: str, description: As C(kubelet.flags_source).}
             flags: {type: list, elements: dict, description: "Flags that are in force or in files. Keys: C(name), C(value), C(file), C(variable) and
               C(effective)."}
             config:
@@ -597,7 +596,7 @@ gpu_node:
                 exists: {type: bool, description: ""}
                 error: {type: str, description: Why it cannot be read.}
                 obstacle: {type: str, description: "Why it cannot be edited, although Docker accepts it."}
-                source: {type: str, description: "A command, or the file, with the runtimes; V(null): these are unknown or defaults."}
+                source: {type: str, description: "Command or file that shows the runtimes; V(null): these are unknown or defaults."}
                 settings: {type: list, elements: str, description: Keys of the file.}
                 outline: {type: dict, description: "Its keys, without values."}
                 fingerprints: {type: dict, description: "SHA-256 of each value, by key path."}
@@ -622,12 +621,12 @@ gpu_node:
                 ephemeral: {type: bool, description: Whether Docker removes it when it exits.}
                 noted: {type: bool, description: Whether it ran when the role C(docker_ce) began to replace Docker.}
                 gpus: {type: bool, description: "Whether it requested GPUs, as by C(--gpus), or named devices of CDI."}
-                gpus_by_hook: {type: bool, description: Whether it has them by the hook of NVIDIA's runtime.}
+                gpus_by_hook: {type: bool, description: Whether it got GPUs by the hook of NVIDIA's runtime.}
             mirrors: {type: list, elements: str, description: "Addresses of mirrors of C(docker.io), without a slash at the end."}
             made_with: {type: dict, description: "Containers outside of pods, by the runtime without which they do not start."}
             interrupted: {type: list, elements: dict, description: "Containers that stopped when the role C(docker_ce) replaced Docker. Keys: C(id) and
               C(name)."}
-            record_error: {type: str, description: Why the record of these cannot be read.}
+            record_error: {type: str, description: Why the record of C(interrupted) cannot be read.}
             purge_script: {type: str, description: Script with which a purge of the removed C(docker.io) deletes all containers.}
             group: {type: list, elements: str, description: Members of the group C(docker).}
             snap: {type: list, elements: str, description: Programs of a Docker of snapd.}
@@ -640,7 +639,7 @@ gpu_node:
               contains:
                 unit: {type: bool, description: Whether it exists.}
                 volumes: {type: list, elements: str, description: ""}
-                containers: {type: list, elements: dict, description: "Containers with such volumes, running or not. Keys: C(id) and C(name)."}
+                containers: {type: list, elements: dict, description: "Containers with C(volumes), running or not. Keys: C(id) and C(name)."}
             cgroup_driver: {type: str, description: C(systemd) or C(cgroupfs).}
             cdi_enabled: {type: bool, description: ""}
         crio:
@@ -660,14 +659,14 @@ gpu_node:
                 exists: {type: bool, description: ""}
                 files: {type: list, elements: str, description: Paths in the order in which CRI-O reads them.}
                 runtime_files: {type: dict, description: "Files with a table of a runtime, by its name; the last one counts."}
-                without_monitor: {type: dict, description: Those whose table lacks a C(monitor_path) that it needs.}
+                without_monitor: {type: dict, description: Those of C(runtime_files) whose table lacks a C(monitor_path) that it needs.}
                 monitor: {type: str, description: "Program C(conmon) of all runtimes, according to the files."}
                 defaults: {type: dict, description: "The default runtime, by the file that chooses it; the last one counts."}
                 error: {type: str, description: Why a file cannot be read.}
                 obstacles: {type: dict, description: "Why files cannot be edited, by path."}
-                source: {type: str, description: "A command, or files, with the runtimes; V(null): these are unknown or defaults."}
+                source: {type: str, description: "Command or files that show the runtimes; V(null): these are unknown or defaults."}
             changed_since_start: {type: list, elements: str, description: Configuration and hooks that are not yet effective.}
-            edited_since_start: {type: list, elements: str, description: Those of them that a role of this collection edited.}
+            edited_since_start: {type: list, elements: str, description: Files of C(changed_since_start) that a role of this collection edited.}
             monitor_in_path: {type: bool, description: Whether C(conmon) is in the PATH.}
             monitor: {type: str, description: Program C(conmon) of all runtimes; V(null) if each has its own.}
             default_runtime: {type: str, description: Runtime of pods without a RuntimeClass.}

@@ -18,8 +18,7 @@ from typing import Generic, NamedTuple, TypedDict, TypeVar
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import PlannedStep
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import PlanResult as PlanResult
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import rows
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Edits, ListEdit, apply
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import KeyConflict
 
@@ -58,6 +57,7 @@ class Change(TypedDict):
     actor: str
 
 
+PlanResult = rows.PlanResult
 Data_co = TypeVar("Data_co", bound=Mapping[str, object], covariant=True)
 
 
@@ -67,7 +67,7 @@ class Plan(Generic[Data_co]):
 
     host: str
     data: Data_co
-    steps: list[PlannedStep] = field(default_factory=list)
+    steps: list[rows.PlannedStep] = field(default_factory=list)
     refusals: list[dict[str, str]] = field(default_factory=list)
     notices: list[dict[str, str]] = field(default_factory=list)
 

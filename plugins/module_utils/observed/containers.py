@@ -19,18 +19,18 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices imp
 class Toolkit(TypedDict):
     packages: dict[str, str]  # versions of its installed packages, by name
     version: str | None  # version of `nvidia-ctk`, else of the package
-    # its programs in `/usr/bin`, where the packages install them, by name
+    # programs in `/usr/bin`, where the packages install them, by name
     programs: dict[str, ProgramFileData]
     cdi_skipped: bool  # whether the `ExecCondition` of `nvidia-cdi-refresh.service` was not met
     # devices that `nvidia-cdi-refresh.env` lists; None: the service lists everything
     cdi_devices: list[str] | None
     cdi_has_all: bool  # whether the service writes `nvidia.com/gpu=all`
     config: str | None  # path of the configuration file
-    config_sha256: str | None  # hash of this file without the edits of this collection
-    runtimes: list[str] | None  # programs that the NVIDIA runtime calls, as the file lists them
+    config_sha256: str | None  # hash of `config` without the edits of this collection
+    runtimes: list[str] | None  # programs that the NVIDIA runtime calls, as `config` lists them
     mode: str | None  # how the NVIDIA runtime gives GPUs, such as `auto` and `legacy`
-    config_error: str | None  # why the file is invalid, or cannot be edited
-    settings: dict[str, bool]  # values at the top of the file that are true or false, by name
+    config_error: str | None  # why `config` is invalid, or cannot be edited
+    settings: dict[str, bool]  # values at the top of `config` that are true or false, by name
     # prefixes of annotations that name CDI devices; None: NVIDIA's own
     annotation_prefixes: list[str] | None
     swarm_resource: list[str]  # variables of containers that count before `NVIDIA_VISIBLE_DEVICES`
@@ -93,7 +93,7 @@ class Kubelet(Program):
     joined_name: str | None  # name in its client certificate
     # devices of `nvidia.com` in its checkpoint, an internal file
     devices: Devices | None
-    flags_source: str | None  # `process`, or `unit` if these are flags that systemd would use
+    flags_source: str | None  # `process`, or `unit` if systemd would use the flags
     flags: list[FlagData]  # flags that are in force or in files
     config: KubeletConfig  # file of `--config`
     config_dir: KubeletConfigDir  # folder of `--config-dir`
@@ -123,7 +123,7 @@ class RegistryFile(TypedDict):
     values: dict[str, str]  # hashes by key path
     items: dict[str, list[str]]  # hashes of items of lists, by key path
     ours: list[str]  # key paths of the role's values that are still there
-    our_items: dict[str, list[str]]  # hashes of the role's items of lists, likewise
+    our_items: dict[str, list[str]]  # hashes of the role's items of lists that are still there
     our_folders: list[str]  # folders that the role made for the file
     helpers: list[str]  # registries whose logins a program has; `*` for all of them
 
@@ -131,8 +131,8 @@ class RegistryFile(TypedDict):
 class Registries(TypedDict):
     files: dict[str, RegistryFile]  # files by path
     certificates: dict[str, str]  # hashes of the certificates and keys of the role, by path
-    exposed: list[str]  # keys of these that others than root can read
-    created: list[str]  # folders that the role made for them
+    exposed: list[str]  # keys of `certificates` that others than root can read
+    created: list[str]  # folders that the role made for `certificates`
     folders: dict[str, list[str]]  # folders of registries, with the names in them
     unread: list[str]  # files that the role has changed since the start of their engine
     prefixes: dict[str, str]  # names that CRI-O has settings for, with the admin's file

@@ -57,7 +57,7 @@ class ContainerdConfig(TypedDict):
     outline: dict[str, object]  # tables and keys, without values
     error: str | None  # why it cannot be read, or containerd rejects it, with the place
     obstacle: str | None  # why it cannot be edited, although containerd accepts it
-    # a command, or files, with the runtimes; None: these are unknown or defaults
+    # command or files that show the runtimes; None: these are unknown or defaults
     source: str | None
 
 
@@ -68,9 +68,10 @@ class Containerd(Program):
     config: ContainerdConfig  # the main configuration file
     needs_reload: bool  # whether files of its unit are newer than what systemd has loaded
     changed_since_start: list[str]  # files that are not yet effective
-    edited_since_start: list[str]  # those of them that a role of this collection edited
+    # files of `changed_since_start` that a role of this collection edited
+    edited_since_start: list[str]
     cri_enabled: bool | None  # whether the CRI plugin is enabled, which the kubelet needs
-    cdi_enabled: bool | None  # whether it is for pods
+    cdi_enabled: bool | None  # whether CDI is enabled for pods
     default_runtime: str | None  # runtime of pods without a RuntimeClass
     runtimes: dict[str, containerd.Runtime]  # runtimes by name
     registry: containerd.Registry  # where the CRI plugin looks for settings
@@ -96,18 +97,18 @@ class Running(Container):
     ephemeral: bool  # whether Docker removes it when it exits
     noted: bool  # whether it ran when the role `docker_ce` began to replace Docker
     gpus: bool  # whether it requested GPUs, as by `--gpus`, or named devices of CDI
-    gpus_by_hook: bool  # whether it has them by the hook of NVIDIA's runtime
+    gpus_by_hook: bool  # whether it got GPUs by the hook of NVIDIA's runtime
 
 
 class V1(TypedDict):
     unit: bool  # whether it exists
     volumes: list[str]
-    containers: list[Container]  # containers with such volumes, running or not
+    containers: list[Container]  # containers with `volumes`, running or not
 
 
 class Unread(TypedDict):
     set: list[list[str]]  # key paths of `config`
-    removed: list[list[str]]  # the same of removed ones
+    removed: list[list[str]]  # key paths that it has removed
     proxy: bool  # whether the drop-in is newer than the start of Docker
 
 
@@ -116,7 +117,7 @@ class DockerConfig(TypedDict):
     exists: bool | None
     error: str | None  # why it cannot be read
     obstacle: str | None  # why it cannot be edited, although Docker accepts it
-    # a command, or the file, with the runtimes; None: these are unknown or defaults
+    # command or file that shows the runtimes; None: these are unknown or defaults
     source: str | None
     settings: list[str]  # keys of the file
     outline: dict[str, object]  # its keys, without values
@@ -149,7 +150,7 @@ class Docker(Program):
     changed_since_start: list[str]  # programs that it looks for at its start, and that are newer
     unread: Unread  # what the role `docker_ce` has written, and Docker has not read since
     program: Starter | None  # program in its unit, and the file that names it
-    flags_source: str | None  # the same as of the kubelet
+    flags_source: str | None  # as `kubelet.flags_source`
     flags: list[FlagData]  # flags that are in force or in files
     # `daemon.json`, or the file of `--config-file`; its values may not be effective yet
     config: DockerConfig
@@ -165,7 +166,7 @@ class Docker(Program):
     made_with: dict[str, list[str]]
     # containers that stopped when the role `docker_ce` replaced Docker
     interrupted: list[Container]
-    record_error: str | None  # why the record of these cannot be read
+    record_error: str | None  # why the record of `interrupted` cannot be read
     # script with which a purge of the removed `docker.io` deletes all containers
     purge_script: str | None
     group: list[str]  # members of the group `docker`
@@ -193,13 +194,14 @@ class CrioConfig(TypedDict):
     files: list[str]  # paths in the order in which CRI-O reads them
     # files with a table of a runtime, by its name; the last one counts
     runtime_files: dict[str, list[str]]
-    without_monitor: dict[str, list[str]]  # those whose table lacks a `monitor_path` that it needs
+    # those of `runtime_files` whose table lacks a `monitor_path` that it needs
+    without_monitor: dict[str, list[str]]
     monitor: str | None  # program `conmon` of all runtimes, according to the files
     # the default runtime, by the file that chooses it; the last one counts
     defaults: dict[str, str]
     error: str | None  # why a file cannot be read
     obstacles: dict[str, str]  # why files cannot be edited, by path
-    # a command, or files, with the runtimes; None: these are unknown or defaults
+    # command or files that show the runtimes; None: these are unknown or defaults
     source: str | None
 
 
@@ -213,7 +215,8 @@ class Hook(TypedDict):
 class Crio(Program):
     config: CrioConfig
     changed_since_start: list[str]  # configuration and hooks that are not yet effective
-    edited_since_start: list[str]  # those of them that a role of this collection edited
+    # files of `changed_since_start` that a role of this collection edited
+    edited_since_start: list[str]
     monitor_in_path: bool  # whether `conmon` is in the PATH
     monitor: str | None  # program `conmon` of all runtimes; None if each has its own
     default_runtime: str | None  # runtime of pods without a RuntimeClass

@@ -53,16 +53,16 @@ class Driver(TypedDict):
     # bytes that are free in `/boot`, and needed for the largest ramdisk
     ramdisk_space: RamdiskSpace | None
     modules_load: list[str]  # modules that `modules-load.d` loads at boot
-    own_modules: list[str]  # those of them in the file of this collection
+    own_modules: list[str]  # modules in the file of this collection in `modules-load.d`
     parameters: dict[str, str]  # parameters of the loaded module, by name without `NVreg_`
     own_parameters: list[str]  # lines of this collection's file with parameters in `modprobe.d`
     own_pin: list[str]  # lines of this collection's file in `preferences.d`
     own_device_rule: list[str]  # lines of this collection's block in its rule of udev
-    parameters_are_new: bool  # whether this file was written after the boot
+    parameters_are_new: bool  # whether the file of `own_parameters` is newer than the boot
     peermem: bool  # whether the running kernel has `nvidia-peermem`
     dkms: dkms.Dkms  # the driver's modules in DKMS, of all sources together
     next_kernel: kernels.Kernel | None  # the newest installed kernel; None: it runs
-    # whether it had this module before the boot, which started another one
+    # whether `next_kernel` had its module before the boot, which started another one
     next_kernel_skipped: bool
     # kernels whose missing headers apt has; None: apt was not asked
     headers_available: list[str] | None
@@ -72,7 +72,8 @@ class Driver(TypedDict):
     libraries: dict[str, str | None]  # paths of `libnvidia-ml.so.1` and `libcuda.so.1`, by name
     persistenced: Unit  # `nvidia-persistenced.service`
     installer: Installer  # what NVIDIA's `.run` installer left, and what it would meet
-    persistence_off: str | None  # the file of this unit with `--no-persistence-mode`
+    # file of `nvidia-persistenced.service` with `--no-persistence-mode`
+    persistence_off: str | None
 
 
 class Bound(TypedDict):
@@ -85,7 +86,7 @@ class Device(TypedDict):
     uuid: str | None
     name: str | None
     memory_mib: int | None
-    pci_address: str | None  # address, as in `pci`
+    pci_address: str | None  # address in `pci`
     minor: int | None  # number of its device file
     persistence_mode: bool | None
     error: str | None  # what the driver prints instead of a value, such as `[GPU is lost]`
@@ -138,7 +139,7 @@ class HealthPart(TypedDict):
 
 
 class KernelEvent(Event):
-    last_date: str  # the same in UTC
+    last_date: str  # time of `last` in UTC
 
 
 class KernelLog(TypedDict):

@@ -49,7 +49,7 @@ class MachinePart(TypedDict):
     systemd: Systemd
     kernel: Kernel
     secure_boot: bool | None  # whether it is enabled; None without EFI
-    # others that write the configuration: AKS, EKS, kubeadm, Kubespray, the GPU Operator
+    # other tools that write the configuration: AKS, EKS, kubeadm, Kubespray, GPU Operator
     tools: list[str]
     pci: list[GpuRow]  # GPUs on the PCI bus (vendor 10de, class 0300 or 0302), sorted by address
 
@@ -72,7 +72,7 @@ class PackageManager(TypedDict):
     interrupted: bool  # whether dpkg must first finish pending changes
     unfinished: dict[str, Unfinished]  # packages that dpkg did not finish, by name
     automatic: list[str]  # packages of the driver and the roles that apt installed as dependencies
-    # packages that need those; of each of their lists, one package has to stay
+    # packages that need one of the driver or a role, by name; of each list, one has to stay
     dependants: dict[str, list[list[str]]]
 
 
@@ -97,7 +97,7 @@ class SignedModulesPart(TypedDict):
 
 
 class Nfs(NfsValues):
-    unread: list[str]  # names of those that systemd has not read since they were written
+    unread: list[str]  # names of `units` that systemd has not read since they were written
 
 
 class NfsPart(TypedDict):
@@ -114,7 +114,7 @@ class Edit(TypedDict):
     path: str  # path in the engine's configuration, also if that is a link
     actor: str
     changes: list[Change]  # edited values
-    untouched: bool  # whether the file has not changed since
+    untouched: bool  # whether the file has not changed since the edit
     error: str | None  # why the history cannot be read, so that nothing can be undone
 
 

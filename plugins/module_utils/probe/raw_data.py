@@ -44,7 +44,7 @@ class FlagData(TypedDict):
     name: str
     value: str | None  # `***` if it is not needed, as it can be secret
     file: str | None  # None: the process runs with it, but no file of the unit has it
-    variable: str | None  # the variable in this file that has it
+    variable: str | None  # the variable in `file` that has it
     effective: bool  # false: another file overrides it, or the unit does not use it
 
 

@@ -71,16 +71,16 @@ class Build(TypedDict):
     kernels: list[str]  # kernels for which a module was built
     unfinished: list[str]  # kernels whose build was interrupted: DKMS needs `dkms remove` first
     log: str | None  # path of the log of a failed build
-    failed: str | None  # the kernel of that build
-    error: str | None  # the first errors at the end of that log
+    failed: str | None  # kernel of the failed build of `log`
+    error: str | None  # first errors at the end of `log`
 
 
 class Dkms(Build):
     """State of the driver's module in DKMS: of all sources together, and of each."""
 
     sources: list[str]  # names and versions that DKMS has, such as `nvidia/580.178.04`
-    addable: list[str]  # others in `/usr/src`, which `dkms install` adds by itself
-    builds: dict[str, Build]  # the same of each source
+    addable: list[str]  # sources in `/usr/src`, which `dkms install` adds by itself
+    builds: dict[str, Build]  # state of each source
 
 
 def parse(paths: Iterable[str], release: str | None, logs: Mapping[str, Log]) -> Dkms:

@@ -55,7 +55,7 @@ _LINES = 3
 
 
 class FabricState(FabricWords):
-    pci_address: str  # address, as in `pci`
+    pci_address: str  # address in `pci`
     good: bool  # whether the GPU has no fabric, or is part of one that is ready
     healthy: bool  # whether the driver reports nothing that is wrong with the links
 

@@ -33,7 +33,7 @@ class Event(TypedDict):
     """An error that the driver reported once or several times."""
 
     source: str  # `xid` of a GPU, `sxid` of an NVSwitch, `lost` for a GPU that fell off the bus
-    address: str  # address, as in `pci`
+    address: str  # address in `pci`
     number: int | None  # Xid or SXid
     count: int  # number of lines
     first: int  # seconds since boot

@@ -105,13 +105,13 @@ class Instance(TypedDict):
 class Health(TypedDict):
     """What a GPU reports of itself; None: not offered, or not known."""
 
-    pci_address: str  # address, as in `pci`
+    pci_address: str  # address in `pci`
     uuid: str | None
     model: str | None
     recovery_action: str | None  # what the driver wants, such as `Reset`; `None`: nothing
     uncorrected: int | None  # memory errors since the last reset
-    uncorrected_sram: int | None  # those of them in SRAM, which no spare row replaces
-    uncorrected_ever: int | None  # the same since the GPU was built; these are over
+    uncorrected_sram: int | None  # memory errors in SRAM, which no spare row replaces
+    uncorrected_ever: int | None  # memory errors since the GPU was built; these are over
     sram_threshold_exceeded: bool | None  # whether SRAM had more errors than NVIDIA tolerates
     unrepairable_memory: bool | None  # whether the GPU has memory that it cannot repair
     repairs_pending: list[str]  # what the next reset repairs, `channel` and `tpc`
@@ -123,7 +123,7 @@ class Health(TypedDict):
     clocks: list[str]  # why they are lower than possible, such as `hw_thermal_slowdown`
     link: Link  # PCIe lanes, and the PCIe generation that GPU and slot support
     mig: str | None  # `Enabled` or `Disabled`
-    mig_pending: str | None  # the same after the next reset
+    mig_pending: str | None  # value of `mig` after the next reset
     mig_instances: list[Instance] | None  # MIG instances; None: the report does not list them
     compute_mode: str | None  # which programs may use it, such as `Default`
     virtualization: str | None  # what a virtual machine has of it, such as `VGPU` for a part

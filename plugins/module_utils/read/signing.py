@@ -58,13 +58,12 @@ _OF_UBUNTU = Pair("/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok
 class Files(TypedDict):
     """Which of the two files are there."""
 
-    # its path, or the line of DKMS's settings that is not understood, without a PIN
-    private_key: str
-    # its path, or the line of DKMS's settings that is not understood, without a PIN
+    private_key: str  # path, or the line of DKMS's settings that is not understood, without a PIN
+    # path, or the line of DKMS's settings that is not understood, without a PIN
     certificate: str | None
-    # path of the private key, if this file is missing; the next build creates both
+    # path of the private key, if there is no such file; the next build creates both
     missing_key: str | None
-    missing_certificate: str | None  # path of the certificate, if this file is missing
+    missing_certificate: str | None  # path of the certificate, if there is no such file
 
 
 class Signing(Files):

@@ -36,7 +36,8 @@ class _Early(TypedDict):
     process: bool  # whether Fabric Manager runs, as a service or in a container
     subnet_manager: bool  # whether `nvlsm` runs, which B200 and B300 need
     modules: list[str]  # loaded modules that `nvlsm` needs, of `mlx5_ib` and `ib_umad`
-    missing_modules: list[str]  # those that are not loaded, and that the running kernel lacks
+    # those of `modules` that are not loaded, and that the running kernel lacks
+    missing_modules: list[str]
 
 
 class Values(_Early):

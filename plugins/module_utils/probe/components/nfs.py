@@ -52,11 +52,11 @@ class Values(TypedDict):
     """What only this component reads."""
 
     units: dict[str, list[str]]  # lines of the units that the role `nfs_mounts` wrote, by path
-    mixed: list[str]  # paths of those that have other lines, too
+    mixed: list[str]  # paths of `units` that have other lines, too
     others: list[str]  # paths of other units that mount something
     fstab: list[str]  # places where `/etc/fstab` mounts something
     mounted: list[Mounted]  # file systems of disks and of the network, and automounts
-    # processes that keep such a mount after the host unmounted it, by path
+    # processes that keep an NFS mount after the host unmounted it, by path
     users: dict[str, list[str]]
     enabled: list[str]  # automounts that start at boot
     kernel: bool  # whether the kernel can mount NFS 4, or has a module for it
