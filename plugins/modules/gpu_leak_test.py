@@ -202,7 +202,7 @@ findings:
   type: list
   elements: dict
 summary:
-  description: One line about each node.
+  description: One line about each node, and one about all of them.
   returned: when the API server answered, also on failure; empty with RV(error)
   type: list
   elements: str
@@ -311,11 +311,13 @@ def run(
         results[name] = leak_pods.controlled(results[name], why)
         first = leak_verdict.NODE_FIRST if why else ""
         findings += leak_verdict.findings(name, results[name], first=first)
+    rows = {name: leak_verdict.row(results[name]) for name in nodes}
+    lines = [leak_verdict.summary(name, results[name]) for name in nodes]
     result: dict[str, Any] = {
         "changed": bool(swept),
-        "nodes": {name: leak_verdict.row(results[name]) for name in nodes},
+        "nodes": rows,
         "findings": findings,
-        "summary": [leak_verdict.summary(name, results[name]) for name in nodes],
+        "summary": [*lines, *leak_verdict.tally(rows)],
         "swept": swept,
         "left_behind": sorted(left),
     }

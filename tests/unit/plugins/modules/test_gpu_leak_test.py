@@ -165,6 +165,7 @@ def test_what_leaks_is_named_with_what_was_seen(cluster, leak):
     assert words in found["message"]
     assert "device_plugin_guard: enforce" in found["remedy"]
     assert result["summary"][0].startswith("gpu-1: leaked: image_variable, pod_variable; nothing:")
+    assert result["summary"][2].startswith("1 of 2 tested nodes gave no pod a GPU")
     assert cluster.names("pods") == []
 
 
