@@ -88,10 +88,6 @@ def judge_exports(rows: Iterable[Mapping[str, str]], host: str) -> list[dict[str
     return list(nfs.judge_exports(rows, host))
 
 
-def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanResult:
-    return drain.plan(plain(row), plain(desired))
-
-
 def leaks_of_docker(output: str, host: str, driver: str | None) -> dict[str, list[Any]]:
     """Return the findings and the line about a host on which containers tried to get GPUs.
 
@@ -156,7 +152,6 @@ _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "not_running": rollout.not_running,
     "permissions": permissions.needed,
     "plan_device_plugin": plan_device_plugin,
-    "plan_teardown": plan_teardown,
     "pull_script": docker_proof.pull_script,
     "refuse_unknown_tags": refuse_unknown_tags,
     "registry_certificate": registry_certificate,

@@ -403,3 +403,21 @@ def test_node_that_keeps_its_gpus_does_not_hold_up_the_others_of_a_teardown(tmp_
     assert found.code == 0, found.output
     cordons = [server.objects()["nodes", "", name]["spec"].get("unschedulable") for name in names]
     assert cordons == [None, True]
+
+
+@pytest.mark.parametrize(
+    ("pods", "cordoned", "lines"),
+    [
+        ([], False, []),
+        (["ml/job", "ml/b"], False, ["Evict the pods that hold GPUs (ml/job, ml/b)", "Uncordon"]),
+        ([], True, ["Uncordon the node (the drain cordons it)"]),  # a teardown was cut short
+    ],
+)
+def test_a_drain_is_announced(tmp_path, pods, cordoned, lines):
+    row = {"pods": [{"name": name} for name in pods], "cordoned": cordoned}
+    facts = {"metal_gpu": {"node": {"kubelet": {"node_name": "n"}}}}
+    facts["preflight_holders"] = {"nodes": {"n": row}}
+    found = carry_out(tmp_path, "teardown", "drain.yml", {"gpu-1": facts}, check_mode=True)
+    shown = found.output.partition("Announce the plan")[2].partition("TASK")[0]
+    assert shown.count('"\n') + shown.count('",\n') == len(lines), found.output
+    assert all(line in shown for line in lines)

@@ -5,18 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import DeviceUser
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, PlanResult, Step
-
-DRAIN = Step("drain", "Evict the pods that hold GPUs")
-RELEASE = Step("release", "Uncordon the node")
-
-STEPS = (DRAIN, RELEASE)
 
 
 class Holder(TypedDict):
@@ -25,22 +19,6 @@ class Holder(TypedDict):
     name: str
     gpus: int
     stays: str  # why it cannot be evicted
-
-
-class Row(TypedDict):
-    """A row of metal.gpu.gpu_drain, about one node."""
-
-    pods: list[Holder]
-    cordoned: bool
-
-
-def plan(row: Row, desired: Mapping[str, str]) -> PlanResult:
-    """Plan the drain of a node, from its row of metal.gpu.gpu_drain. Desired: host."""
-    plan = Plan[NoData](desired["host"], {})
-    plan.step(DRAIN, ", ".join(pod["name"] for pod in row["pods"]))
-    if plan.steps or row["cordoned"]:
-        plan.step(RELEASE, "the drain cordons it")
-    return plan.result()
 
 
 def users(node: Node) -> list[str]:

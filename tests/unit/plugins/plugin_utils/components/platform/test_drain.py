@@ -3,36 +3,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import read_device_users
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
-    drain as plan_teardown,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import drain
 
-TASKS = Path(__file__).parents[6] / "roles" / "teardown" / "tasks"
 JOB = {"name": "ml/job", "gpus": 2, "stays": None}
 BARE = {"name": "ml/bare", "gpus": 1, "stays": "it has no controller that recreates it"}
 
 
 @pytest.mark.parametrize(
-    ("pods", "cordoned", "steps"),
-    [
-        pytest.param([], False, [], id="nobody"),
-        pytest.param([JOB], False, [step.title for step in plan_teardown.STEPS], id="a job"),
-        pytest.param([], True, [plan_teardown.RELEASE.title], id="cut short"),
-    ],
-)
-def test_steps(pods, cordoned, steps):
-    planned = plan_teardown.plan({"pods": pods, "cordoned": cordoned}, {"host": "gpu-1"})
-    assert [step["name"] for step in planned["steps"]] == steps
-
-
-@pytest.mark.parametrize(
-    ("pods", "drain", "expected"),
+    ("pods", "is_permitted", "expected"),
     [
         pytest.param([], False, [], id="nobody"),
         pytest.param(
@@ -56,23 +37,16 @@ def test_steps(pods, cordoned, steps):
         ),
     ],
 )
-def test_refusals(pods, drain, expected):
-    found = plan_teardown.refuse_holders("gpu-1", pods, drain=drain)
+def test_refusals(pods, is_permitted, expected):
+    found = drain.refuse_holders("gpu-1", pods, drain=is_permitted)
     assert [(refusal["code"], refusal["message"]) for refusal in found] == expected
 
 
-def test_each_step_is_a_task():
-    files = [yaml.safe_load((TASKS / f"{name}.yml").read_text()) for name in ("drain", "release")]
-    assert {step.title for step in plan_teardown.STEPS} <= {
-        task["name"] for file in files for task in file
-    }
-
-
 def test_no_pod_is_evicted_from_a_node_that_keeps_its_plugin():
-    (found,) = plan_teardown.refuse_holders("gpu-1", [JOB], drain=True, plugin="gpu-operator/x")
+    (found,) = drain.refuse_holders("gpu-1", [JOB], drain=True, plugin="gpu-operator/x")
     assert found["code"] == "GPU_PODS_STAY"
     assert "ml/job (the device plugin gpu-operator/x stays, so" in found["message"]
-    assert plan_teardown.refuse_holders("gpu-1", [], drain=True, plugin="gpu-operator/x") == []
+    assert drain.refuse_holders("gpu-1", [], drain=True, plugin="gpu-operator/x") == []
 
 
 def test_what_a_reboot_would_end(tmp_path):
@@ -95,5 +69,5 @@ def test_what_a_reboot_would_end(tmp_path):
     ]
     docker = {"docker": {"containers": containers}}
     node = {"device_users": read_device_users(tmp_path), "engines": docker}
-    assert plan_teardown.work(node) == ["container notebook", "train (process 7)"]
-    assert plan_teardown.users(node) == ["train (process 7)", "dcgm-exporter (process 8)"]
+    assert drain.work(node) == ["container notebook", "train (process 7)"]
+    assert drain.users(node) == ["train (process 7)", "dcgm-exporter (process 8)"]
