@@ -350,7 +350,7 @@ def test_a_teardown_that_fails_after_its_drain_leaves_no_cordon(tmp_path, server
         assert found.code != 0
         node = server.objects()["nodes", "", "gpu-1"]
         assert bool(node["spec"].get("unschedulable")) is not ours
-    (block,) = yaml.safe_load((ROOT / "playbooks/teardown.yml").read_text())[2]["tasks"]
+    (block,) = yaml.safe_load((ROOT / "playbooks/teardown.yml").read_text())[3]["tasks"]
     assert [one["ansible.builtin.import_role"]["tasks_from"] for one in block["rescue"]] == [
         "give_up.yml"
     ]
@@ -359,7 +359,7 @@ def test_a_teardown_that_fails_after_its_drain_leaves_no_cordon(tmp_path, server
 @pytest.mark.parametrize("drain", [True, False])
 def test_teardown_asks_what_packages_take_along_before_it_evicts_pods(tmp_path, drain):
     """Pods do not come back because a package of an admin needs the driver."""
-    first, second = yaml.safe_load((ROOT / "playbooks/teardown.yml").read_text())[1:3]
+    first, second = yaml.safe_load((ROOT / "playbooks/teardown.yml").read_text())[2:4]
     assert "drain.yml" in str(second)
     (task,) = (one for one in first["tasks"] if "metal.gpu.packages" in one)
     assert task["check_mode"] is True
@@ -372,7 +372,7 @@ def test_teardown_asks_what_packages_take_along_before_it_evicts_pods(tmp_path, 
     }
     known = {"preflight_drain": drain, "metal_gpu": {"plans": plans}}
     local = {**LOCAL, "metal_gpu_run": {"work": {"gpu-1": []}}}
-    play = [{"hosts": "gpu-1", "gather_facts": False, "tasks": [task]}]
+    play = [{"hosts": "gpu-1", "gather_facts": False, "tasks": first["tasks"]}]
     groups = {"all": {"hosts": {"gpu-1": {**LOCAL, **known}, "localhost": local}}}
     assert run(tmp_path, play, groups).code == 0
     asked = tmp_path / "asked"
