@@ -67,19 +67,18 @@ class Plan(Generic[Data_co]):
 
     host: str
     data: Data_co
-    steps: list[rows.PlannedStep] = field(default_factory=list)
+    steps: dict[Step, str] = field(default_factory=dict)  # with the reasons, in the order of a run
     refusals: list[dict[str, str]] = field(default_factory=list)
     notices: list[dict[str, str]] = field(default_factory=list)
 
     def step(self, step: Step, reason: str | None) -> None:
-        """Add a step if there is a reason for it. The reason is shown, so it is redacted."""
+        """Add a step if there is a reason for it."""
         if reason:
-            self.steps.append({"slug": step.slug, "name": step.title, "reason": redact(reason)})
+            self.steps[step] = reason
 
     def has_step(self, *steps: Step) -> bool:
         """Tell whether the plan has one of these steps so far."""
-        slugs = [step.slug for step in steps]
-        return any(step["slug"] in slugs for step in self.steps)
+        return not self.steps.keys().isdisjoint(steps)
 
     def refuse(self, code: str, **evidence: object) -> None:
         self.refusals.append(finding(code, self.host, **evidence))
@@ -88,9 +87,13 @@ class Plan(Generic[Data_co]):
         self.notices.append(finding(code, self.host, **evidence))
 
     def result(self) -> PlanResult:
-        """Return the plan as data. A plan with refusals has no steps."""
+        """Return the plan as data. A plan with refusals has no steps. Reasons are redacted."""
+        steps = {} if self.refusals else self.steps
         return {
-            "steps": [] if self.refusals else self.steps,
+            "steps": [
+                {"slug": step.slug, "name": step.title, "reason": redact(reason)}
+                for step, reason in steps.items()
+            ],
             "refusals": self.refusals,
             "notices": self.notices,
             "data": self.data,

@@ -356,5 +356,4 @@ class RolePackages:
             reason = f"dpkg unpacked packages but did not configure them: {', '.join(unfinished)}"
         else:
             return
-        plan.step(REPAIR, reason)
-        plan.steps.insert(0, plan.steps.pop())
+        plan.steps = {REPAIR: reason, **plan.steps}

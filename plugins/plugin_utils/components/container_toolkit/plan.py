@@ -127,10 +127,9 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         cdi.plan_cdi(plan, node, specifications)
     reloading = (packages.OURS.install, packages.FORMER, cdi.DROP_IN)
     permission = "" if desired["restart_ok"] else "nvidia_container_runtime_restart_ok"
-    if reload.notice_reload(plan, node, *reloading, permission=permission):
+    if unlinked := reload.notice_reload(plan, node, *reloading, permission=permission):
         plan.data["links"] = device_links.links(node)
-        plan.step(device_links.FIRST, reload.unlinked_reason(node))
-        plan.steps.insert(0, plan.steps.pop())
+        plan.steps = {device_links.FIRST: unlinked, **plan.steps}
 
 
 def _plan_absent(plan: Plan[Data], node: Node, desired: Desired) -> None:

@@ -21,23 +21,23 @@ _SYSTEMD = "systemd"
 _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
 
-def notice_reload(plan: Plan[NoData], node: Node, *steps: Step, permission: str = "") -> bool:
+def notice_reload(plan: Plan[NoData], node: Node, *steps: Step, permission: str = "") -> str | None:
     """Name the containers that lose their GPUs, if one of the steps reloads systemd.
 
-    An installation of packages with units does so, too. Tell whether there are such containers.
+    An installation of packages with units does so, too. Return why, if there are such containers.
     `permission` is the variable without which the node is refused.
     """
-    reasons = [step["name"] for step in plan.steps if step["slug"] in {one.slug for one in steps}]
+    reasons = [step.title for step in plan.steps if step in steps]
     users = [*dict.fromkeys(_users(node))]
     unlinked = unlinked_reason(node)
     if not (reasons and users and unlinked):
-        return False
+        return None
     found = {"steps": ", ".join(reasons), "containers": ", ".join(users), "evidence": unlinked}
     if permission:
         plan.refuse("RELOAD_TAKES_GPUS", **found, permission=permission)
     else:
         plan.notice("GPUS_LOST_BY_RELOAD", **found)
-    return True
+    return unlinked
 
 
 def may_take(node: Node) -> bool:
