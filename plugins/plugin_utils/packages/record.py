@@ -17,6 +17,7 @@ another version stays, and its hold is released.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -50,100 +51,68 @@ _NEEDED_BY = {
 }
 
 
-def entries(node: Node, role: str, desired: Mapping[str, str]) -> dict[str, Entry]:
-    """Return what to record before the installation: nothing else tells these from the admin's.
+@dataclass(frozen=True)
+class Record:
+    """Which packages a role installed. Entries are keyed by the names of packages."""
 
-    A package that the admin installed in the desired version stays the admin's.
-    """
-    recorded, ours_before = _recorded(node, role), _of_role(node, role)
-    return {
-        name: {
-            "version": version
-            or (node["packages"][name]["version"] if name in ours_before else ""),
-            "before": _before(node, ours_before.get(name), name),
+    entries: Mapping[str, Entry]
+    unchanged: Mapping[str, Entry]  # of packages that still have the recorded version
+    changed: list[str]  # packages whose versions the admin changed after the role installed them
+    ours: Mapping[str, Entry]  # of packages that are the role's, new or in another version
+    added: list[str]  # packages that were not there before, and on which none depends that stays
+
+    @classmethod
+    def of(cls, node: Node, role: str) -> Record:
+        record = node["ours"]["packages"].get(role)
+        entries = record["packages"] if record else {}
+        found = {
+            name: node["packages"][name]["version"] for name in entries if name in node["packages"]
         }
-        for name, version in desired.items()
-        # A package that the admin took over is recorded again, with the admin's version as the one
-        # before. Otherwise the old entry would claim it after the installation.
-        if name in recorded or install_reason(node, {name: version})
-    }
+        unchanged = {
+            name: entry
+            for name, entry in entries.items()
+            if name in found and entry["version"] and is_version(found[name], entry["version"])
+        }
+        # One that still has its version from before was never installed: that run was interrupted.
+        changed = [
+            name
+            for name, version in found.items()
+            if not _is_independent(name)
+            and name not in unchanged
+            and version != entries[name]["before"]
+        ]
+        # If the admin changed a package of the role, only the independent packages are the role's.
+        ours = {
+            name: entry for name, entry in unchanged.items() if not changed or _is_independent(name)
+        }
+        going = [name for name, entry in ours.items() if entry["before"] is None]
+        needed_by = _NEEDED_BY.get(role, {})
+        while needed := [
+            name
+            for name in going
+            if any(one in node["packages"] and one not in going for one in needed_by.get(name, ()))
+        ]:
+            going = [name for name in going if name not in needed]
+        return cls(entries, unchanged, changed, ours, going)
 
+    def to_write(self, node: Node, desired: Mapping[str, str]) -> dict[str, Entry]:
+        """Return what to record before the installation: nothing else tells these from the admin's.
 
-def _before(node: Node, recorded: Entry | None, name: str) -> str | None:
-    """Return the version that was there before the role's first installation."""
-    observed = node["packages"].get(name)
-    return recorded["before"] if recorded else observed and observed["version"]
-
-
-def _recorded(node: Node, role: str) -> Mapping[str, Entry]:
-    """Return the entries of a role's record, keyed by name."""
-    record = node["ours"]["packages"].get(role)
-    return record["packages"] if record else {}
-
-
-def _has_recorded_version(node: Node, name: str, entry: Entry) -> bool:
-    """Tell whether a package has the recorded version; an entry without one matches none."""
-    observed, recorded = node["packages"].get(name), entry["version"]
-    return observed is not None and recorded != "" and is_version(observed["version"], recorded)
-
-
-def unchanged(node: Node, role: str) -> Mapping[str, Entry]:
-    """Return the entries of the packages that still have the recorded version, keyed by name."""
-    return {
-        name: entry
-        for name, entry in _recorded(node, role).items()
-        if _has_recorded_version(node, name, entry)
-    }
-
-
-def changed(node: Node, role: str) -> list[str]:
-    """Return the packages whose versions the admin changed after the role installed them.
-
-    A package that still has its version from before was never installed: that run was interrupted.
-    """
-    return [
-        name
-        for name, entry in _recorded(node, role).items()
-        if not _is_independent(name)
-        and name in node["packages"]
-        and not _has_recorded_version(node, name, entry)
-        and node["packages"][name]["version"] != entry["before"]
-    ]
+        A package that the admin installed in the desired version stays the admin's.
+        """
+        found = {name: package["version"] for name, package in node["packages"].items()}
+        return {
+            name: {
+                "version": version or (found[name] if name in self.ours else ""),
+                # That before the role's first installation.
+                "before": self.ours[name]["before"] if name in self.ours else found.get(name),
+            }
+            for name, version in desired.items()
+            # A package that the admin took over is recorded again, with the admin's version as the
+            # one before. Otherwise the old entry would claim it after the installation.
+            if name in self.entries or install_reason(node, {name: version})
+        }
 
 
 def _is_independent(name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in _INDEPENDENT)
-
-
-def _of_role(node: Node, role: str) -> Mapping[str, Entry]:
-    """Return the entries of the role's packages, keyed by name.
-
-    If the admin changed a package of the role, only the independent packages are the role's.
-    """
-    is_changed = bool(changed(node, role))
-    return {
-        name: entry
-        for name, entry in unchanged(node, role).items()
-        if not is_changed or _is_independent(name)
-    }
-
-
-def of_role(node: Node, role: str) -> list[str]:
-    """Return the packages that a role installed, new or in another version."""
-    return list(_of_role(node, role))
-
-
-def added(node: Node, role: str) -> list[str]:
-    """Return the packages that a role installed and that were not there before.
-
-    Packages that a staying package depends on are left out.
-    """
-    going = [name for name, entry in _of_role(node, role).items() if entry["before"] is None]
-    needed_by = _NEEDED_BY.get(role, {})
-    while needed := [
-        name
-        for name in going
-        if any(one in node["packages"] and one not in going for one in needed_by.get(name, ()))
-    ]:
-        going = [name for name in going if name not in needed]
-    return going

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import archive, login, record
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import archive, login
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.own_sources import (
     notice_kept,
     notice_unused,
@@ -25,6 +25,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     refuse_url,
     unfinished_evidence,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.record import Record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
     FILES,
     KEY_FILE,
@@ -109,11 +110,11 @@ class RolePackages:
 
     def of_role(self, node: Node) -> list[str]:
         """Return the packages that the role installed, new or in another version."""
-        return record.of_role(node, self.role)
+        return list(Record.of(node, self.role).ours)
 
     def added(self, node: Node) -> list[str]:
         """Return the packages that `state: absent` removes."""
-        return record.added(node, self.role)
+        return Record.of(node, self.role).added
 
     def refuse_record(
         self,
@@ -252,7 +253,8 @@ class RolePackages:
         `created` has the files that packages create and the package manager does not know.
         Return the packages that are the role's or become the role's, with their versions.
         """
-        entries = record.entries(node, self.role, packages)
+        found = Record.of(node, self.role)
+        entries = found.to_write(node, packages)
         earlier = plan.data.get("packages_record")
         row: PackagesRecord = {
             "path": RECORDS.replace("*", self.role),
@@ -261,9 +263,7 @@ class RolePackages:
         if created:
             row["created"] = created
         plan.data["packages_record"] = row
-        plan.data["may_remove"] = [
-            name for name in self.of_role(node) if name not in row["packages"]
-        ]
+        plan.data["may_remove"] = [name for name in found.ours if name not in row["packages"]]
         return {name: packages[name] for name in entries}
 
     def plan_install(
@@ -312,12 +312,11 @@ class RolePackages:
 
         `beside` are packages that the role holds, and did not ask for.
         """
-        staying = [
-            name for name in record.unchanged(node, self.role) if name not in self.added(node)
-        ]
-        others = record.changed(node, self.role)
-        if others and staying:
-            observed = ", ".join(f"{name} {node['packages'][name]['version']}" for name in others)
+        record = Record.of(node, self.role)
+        staying = [name for name in record.unchanged if name not in record.added]
+        if record.changed and staying:
+            versions = {name: node["packages"][name]["version"] for name in record.changed}
+            observed = ", ".join(f"{name} {version}" for name, version in versions.items())
             plan.notice("PACKAGES_EXCHANGED", packages=observed, staying=", ".join(staying))
         held = [name for name in (*staying, *beside) if node["packages"][name]["held"]]
         plan.data["release"] = held

@@ -25,7 +25,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.record import Record
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
     Edit,
@@ -209,7 +209,7 @@ def plan_forget(plan: Plan[Data], node: Node, *, restart_ok: bool) -> None:
     home = engine["home"]
     if home is None or not engine["running"] or plan.has_step(AWAIT):
         return
-    loses_toolkit = home["detects_runtimes"] and bool(record.added(node, runtime.ROLE))
+    loses_toolkit = home["detects_runtimes"] and bool(Record.of(node, runtime.ROLE).added)
     is_removed = loses_toolkit and runtime.NAME in engine["runtimes"]
     if not is_removed and not plan.has_step(UNREGISTER):
         return

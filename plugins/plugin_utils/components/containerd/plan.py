@@ -29,7 +29,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record as package_record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     held_by_admin,
@@ -37,6 +36,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     notice_unheld,
     refuse_dependants,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.record import Record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import RolePackages
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
@@ -182,7 +182,7 @@ def _plan_installed(plan: Plan[Data], node: Node) -> None:
     config = engine["config"]
     if OURS.of_role(node):
         OURS.plan_hold(plan, node, {PACKAGE: ""})
-    elif PACKAGE not in package_record.of_role(node, DOCKER_ROLE):
+    elif PACKAGE not in Record.of(node, DOCKER_ROLE).ours:
         notice_unheld(plan, node, (PACKAGE, DISTRIBUTION))
     if engine["cri_enabled"] is False:
         # The file that Docker's package ships has no version. A file with a version is the admin's,

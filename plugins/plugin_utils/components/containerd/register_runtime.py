@@ -25,7 +25,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     known_version,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.record import Record
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
     Plan,
@@ -186,7 +186,7 @@ def _is_unfinished(node: Node) -> bool:
     found = engine["runtimes"].get(runtime.NAME)
     return (
         bool(engine["changed_since_start"])
-        and bool(record.added(node, runtime.ROLE))
+        and bool(Record.of(node, runtime.ROLE).added)
         and engines.choose(node, engines.AUTO) == engines.CONTAINERD
         and (found is None or found["binary"] != runtime.PROGRAM)
     )

@@ -28,7 +28,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
     known_version,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import fingerprint
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.record import Record
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
     Edit,
@@ -215,7 +215,7 @@ def unregister_runtime(plan: Plan[Data], node: Node) -> None:
         # A removal that stopped before the restart: the runtime goes now, and CRI-O still has it.
         files = engine["config"]["runtime_files"].get(runtime.NAME)
         is_unread = engine["running"] and runtime.NAME in engine["runtimes"] and not files
-        if is_unread and record.added(node, runtime.ROLE):
+        if is_unread and Record.of(node, runtime.ROLE).added:
             refuse_config(plan, node)
             plan.step(RESTART, "CRI-O runs with the runtime nvidia, which no file has any more")
             refuse_fatal_start(plan, engine)

@@ -47,7 +47,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record as package_record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     held_by_admin,
@@ -55,6 +54,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     installed,
     notice_unheld,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.record import Record
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     NoData,
     Plan,
@@ -215,7 +215,7 @@ def _plan_plugins(plan: Plan[Data], node: Node, desired: Desired) -> None:
 
 def _of_others(node: Node, ours: Iterable[str]) -> list[str]:
     """Return the packages of an engine that this collection did not install."""
-    installed_by_us = {*ours, *package_record.of_role(node, "containerd")}
+    installed_by_us = {*ours, *Record.of(node, "containerd").ours}
     return [name for name in (*PACKAGES, *DISTRIBUTION) if name not in installed_by_us]
 
 
@@ -255,7 +255,7 @@ def _plan_packages(plan: Plan[Data], node: Node, desired: Desired, reason: str) 
     }
     conflicts = installed(node, CONFLICTS)
     changed = [name for name in packages if install_reason(node, {name: packages[name]})]
-    recorded = [*OURS.of_role(node), *package_record.of_role(node, "containerd")]
+    recorded = [*OURS.of_role(node), *Record.of(node, "containerd").ours]
     if held := held_by_admin(node, (*changed, *conflicts), recorded):
         plan.refuse("PACKAGES_HELD", packages=", ".join(held), names=" ".join(held))
     plan.data["change_held"] = bool(recorded)

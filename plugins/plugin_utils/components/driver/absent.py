@@ -20,7 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.record import Record
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 
@@ -36,7 +36,7 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
     packages = origin.removable(node, added) if is_ours else added
     files = [path for path in own_files.OF_DRIVER if path in node["ours"]["files"]]
     # What the role holds, and dnf removes as a dependency, if at all.
-    beside = list(redhat.companions(node, record.unchanged(node, steps.ROLE)))
+    beside = list(redhat.companions(node, Record.of(node, steps.ROLE).unchanged))
     plan.data |= {"former": packages, "former_held": beside, "files": files}
     fabric.plan_stop(plan, node, added)
     if is_ours:
