@@ -208,7 +208,7 @@ def _tried(
         # In check mode, a script that was skipped has printed an empty text.
         first, second = (None if one.get("skipped") else one.get("stdout") for one in results)
         asked = plain(values.get("nfs_mounts_exports", {}))
-        yield portability.Tried(host, first, second, asked.get("mounts", ()))
+        yield portability.Tried(host, first, second, asked.get("findings", ()))
 
 
 def _wanted(options: Mapping[str, Any]) -> portability.Wanted:

@@ -30,7 +30,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     leak_verdict,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
-from ansible_collections.metal.gpu.plugins.module_utils.verdict import driver_causes, nfs
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import driver_causes
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import CLUSTER, SMOKE
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
@@ -82,10 +82,6 @@ def reconcile(
 
 def plan_device_plugin(observed: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanResult:
     return device_plugin.plan(plain(observed), plain(desired))
-
-
-def judge_exports(rows: Iterable[Mapping[str, str]], host: str) -> list[dict[str, str]]:
-    return list(nfs.judge_exports(rows, host))
 
 
 def leaks_of_docker(output: str, host: str, driver: str | None) -> dict[str, list[Any]]:
@@ -140,7 +136,6 @@ def refuse_unknown_tags(
 _PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "build_remedy": driver_causes.build_remedy,
-    "judge_exports": judge_exports,
     "gpu_users": drain.users,
     "gpu_work": drain.work,
     "keeping": labels.keeping,

@@ -22,6 +22,7 @@ description:
 extends_documentation_fragment:
   - metal.gpu.attributes.reads
 options:
+  host: {description: "The name of this host, for findings.", type: str, required: true}
   mounts:
     description: The mounts.
     type: list
@@ -72,11 +73,17 @@ options:
 EXAMPLES = r"""
 - name: Ask the server
   metal.gpu.nfs_export_info:
+    host: "{{ inventory_hostname }}"
     mounts:
       - {server: nas.example, export: /srv/data, path: /srv/data}
 """
 
 RETURN = r"""
+findings:
+  description: What is wrong, in the form of P(metal.gpu.finding#filter).
+  returned: success
+  type: list
+  elements: dict
 mounts:
   description: Each of O(mounts), with the answer.
   returned: success
@@ -114,12 +121,14 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.metal.gpu.plugins.module_utils.probe import nfs_server
 from ansible_collections.metal.gpu.plugins.module_utils.probe.mount_point import read_obstacle
 from ansible_collections.metal.gpu.plugins.module_utils.read.mounts import parse_mounts
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.nfs import judge_exports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _TABLE = Path("/proc/self/mountinfo")
 ARGUMENT_SPEC: dict[str, Any] = {
+    "host": {"type": "str", "required": True},
     "mounts": {
         "type": "list",
         "elements": "dict",
@@ -147,7 +156,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def run(
-    mounts: Sequence[Mapping[str, Any]], timeout_s: float, *, look_at_paths: bool = True
+    host: str, mounts: Sequence[Mapping[str, Any]], timeout: float, *, look_at_paths: bool = True
 ) -> dict[str, Any]:
     table = parse_mounts(_TABLE.read_text(encoding="utf-8", errors="replace"))
     rows = []
@@ -164,20 +173,17 @@ def run(
                 security=one["security"],
                 transport=one["transport"],
             ),
-            timeout_s,
+            timeout,
         )
         named = {key: one[key] for key in ("server", "export", "path", "version")}
         hidden = read_obstacle(one["path"], table) if look_at_paths else ""
         rows.append({**named, **answer._asdict(), "hidden": hidden})
-    return {"changed": False, "mounts": rows}
+    return {"changed": False, "mounts": rows, "findings": [*judge_exports(rows, host)]}
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params = module.params
-    module.exit_json(
-        **run(params["mounts"], params["timeout"], look_at_paths=params["look_at_paths"])
-    )
+    module.exit_json(**run(**module.params))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.image_needs import Gpu, Image, Machine
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.nfs import judge_exports
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import (
     container_gpus,
     fleet,
@@ -131,8 +130,7 @@ def judge(
             error = "Docker does not answer" if is_silent else "the connection was lost before"
             own.append(finding("CONTAINER_FAILED", one.host.name, image=wanted.image, error=error))
         # A host that the run left out has its reasons, and no other.
-        exports = [] if base["left_out"] else judge_exports(one.exports, one.host.name)
-        more = [*exports, *own]
+        more = [*(() if base["left_out"] else one.exports), *own]
         verdicts.append(
             {
                 **base,

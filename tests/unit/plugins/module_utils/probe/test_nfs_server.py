@@ -105,7 +105,7 @@ def test_module_asks_the_ports_of_the_mount(server) -> None:
     asked = {**ASKED, "server": "127.0.0.1", "path": "/proc"}
     ports = {"port": server.port, "mount_port": server.port}
     for more in ({"export": "/rw", "version": "4.2"}, {"export": "/srv/rw", "version": "3"}):
-        (row,) = nfs_export_info.run([{**asked, **more, **ports}], 2)["mounts"]
+        (row,) = nfs_export_info.run("gpu-1", [{**asked, **more, **ports}], 2)["mounts"]
         assert row["state"] == "ok"
 
 
@@ -181,15 +181,14 @@ def test_files_that_a_mount_would_hide(tmp_path) -> None:
     one = {"server": "127.0.0.1", "export": "/rw", "version": "3"}
     paths = [str(tmp_path), str(tmp_path / "none"), "/proc"]
     mounts = [{**ASKED, **one, "path": path} for path in paths]
-    rows = nfs_export_info.run(mounts, 1)["mounts"]
+    result = nfs_export_info.run("gpu-1", mounts, 1)
     words = "the mount would hide file0, file1, file2 and 2 more"
-    assert [row["hidden"] for row in rows] == [
+    assert [row["hidden"] for row in result["mounts"]] == [
         words,
         "",
         "a file system of type proc is mounted there",
     ]
-    assert finding("NFS_MOUNT_TAKEN", "gpu-1", path=str(tmp_path), evidence=words) in [
-        *judge_exports(rows, "gpu-1")
-    ]
-    rows = nfs_export_info.run(mounts, 1, look_at_paths=False)["mounts"]
+    taken = finding("NFS_MOUNT_TAKEN", "gpu-1", path=str(tmp_path), evidence=words)
+    assert taken in result["findings"]
+    rows = nfs_export_info.run("gpu-1", mounts, 1, look_at_paths=False)["mounts"]
     assert [row["hidden"] for row in rows] == [""] * 3

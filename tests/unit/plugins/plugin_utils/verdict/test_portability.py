@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_errors
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, portability
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.portability import Tried, Wanted
@@ -648,9 +649,9 @@ def test_host_that_cannot_be_observed_has_its_reason_only() -> None:
 
 
 def test_export_that_is_gone_is_a_failure_of_the_host() -> None:
-    row = {"server": "nas", "export": "/srv", "path": "/data", "version": "4.2", "hidden": ""}
-    rows = [{**row, "state": "missing", "evidence": "error 2"}]
-    (found,) = portability.judge([BOTH[0]._replace(exports=rows)], WANTED, drift=False)
+    words = {"server": "nas", "export": "/srv", "version": "4.2", "evidence": "error 2"}
+    gone = finding("NFS_EXPORT_MISSING", "one", **words)
+    (found,) = portability.judge([BOTH[0]._replace(exports=[gone])], WANTED, drift=False)
     assert [one["code"] for one in found["findings"]] == ["NFS_EXPORT_MISSING"]
     assert not found["ok"]
     assert found["container"]["computed"] == "8/8"
