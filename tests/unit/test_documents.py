@@ -97,10 +97,17 @@ def test_readme_installs_as_the_tests_of_the_wheel() -> None:
 
 
 def test_readme_has_every_guide() -> None:
-    """Except for those that a guide of the list leads to."""
     linked = {*re.findall(r"\]\((docs/[\w-]+\.md)", README.read_text())}
-    guides = {name(path) for path in ROOT.glob("docs/*.md")}
-    assert guides - linked == {"docs/scan.md"}
+    assert {name(path) for path in ROOT.glob("docs/*.md")} == linked
+
+
+def test_readme_names_the_systems_of_the_laboratory() -> None:
+    """docs/support.md has the levels, which are made from the records."""
+    support = (ROOT / "docs/support.md").read_text()
+    exercised = re.findall(r"^\| \[([^]]+)\]\(\S+\) \| exercised \|", support, re.MULTILINE)
+    (cell,) = re.findall(r"^\| systems, \S+ \| \[([^]]+)\]", README.read_text(), re.MULTILINE)
+    families = re.findall(r"(\w+) ([\d.]+) and ([\d.]+)", cell)
+    assert exercised == [f"{family} {one}" for family, *both in families for one in both]
 
 
 def test_page_of_what_it_does_names_findings_that_exist() -> None:
