@@ -105,4 +105,4 @@ def test_mirror_has_the_signature_of_the_index_that_the_nodes_check(laboratory, 
     """reposync alone does not fetch it. In the other repositories, the packages are signed."""
     url = urlsplit(laboratory.facts["mirror"]["repositories"]["toolkit-rpm"]["url"])
     index = gap.folder / "mirror" / str(url.hostname) / url.path.strip("/") / "repodata/repomd.xml"
-    assert [*gap.folder.glob("mirror/**/repomd.xml.asc")] == [index.with_name("repomd.xml.asc")]
+    assert index.with_name("repomd.xml.asc").is_file()
