@@ -269,7 +269,7 @@ def test_one_notice_for_all_hosts():
 def test_an_image_that_no_pod_runs(values, level):
     image = {"verify_smoke_image": "mirror.example/cuda"}
     notices = variables.notice_unused({"gpu-1": image | values, "gpu-2": {}})
-    words = f"but only metal.gpu.leak_test runs it: with the verify_level {level}, "
+    words = f"is used only by metal.gpu.leak_test: at level {level}, "
     assert [one["code"] for one in notices] == (["SMOKE_IMAGE_UNUSED"] if level else [])
     assert all(words in one["message"] for one in notices)
     assert not any("remove verify_smoke_image" in one["remedy"] for one in notices)
