@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Read values from documents in which any value may have any type. No I/O."""
+"""Read values from documents in which any value may have any type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Words that messages have in common. No I/O."""
+"""Words that messages have in common."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Remove credentials from texts for users: findings, reasons, results, diffs. No I/O.
+"""Remove credentials from texts for users: findings, reasons, results, diffs.
 
 `redact` recognises credentials in URLs, HTTP headers, command-line flags, JSON, TOML, YAML, ini,
 and netrc. It searches for secret-looking keys and does not parse. So it also works on fragments,

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What `--tags` and `--skip-tags` choose: which words choose nothing, and which roles. No I/O.
+"""What `--tags` and `--skip-tags` choose: which words choose nothing, and which roles.
 
 Ansible itself accepts every word, and a run of no task ends well.
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The script that asks a machine what its GPUs do, and the parts of its output. No I/O.
+"""The script that asks a machine what its GPUs do, and the parts of its output.
 
 The script only reads, and writes nothing on the machine. Of the kernel log it prints the lines of
 NVIDIA's drivers, and of the kubelet's checkpoint not what the device plugin answered.

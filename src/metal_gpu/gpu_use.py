@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the GPUs of a machine do now: the parser of what gpu_script.py prints. No I/O.
+"""What the GPUs of a machine do now: the parser of what gpu_script.py prints.
 
 Source: nvidia-smi(1), `nvidia-smi --help-query-gpu`; tests/recorded/xids.yml;
 tests/recorded/kubelet_checkpoint.yml

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find out why a pod with GPUs, or the device plugin, does not run. No I/O.
+"""Find out why a pod with GPUs, or the device plugin, does not run.
 
 A cause is the code of one finding, with the values for its texts. If no known cause matches, the
 caller reports the difference and quotes the error.

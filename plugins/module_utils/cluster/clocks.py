@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Compare the clocks of nodes with that of the API server. No I/O.
+"""Compare the clocks of nodes with that of the API server.
 
 A kubelet renews its Lease every 10 s, and writes the time of its own node. Kubernetes itself does
 not compare it with any other clock, so a node whose clock is wrong stays Ready.

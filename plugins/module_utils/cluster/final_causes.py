@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Tell which causes do not end by themselves, so that nobody has to wait with them. No I/O.
+"""Tell which causes do not end by themselves, so that nobody has to wait with them.
 
 What may still end is not here: an image whose pull is tried again, a node without room, a node that
 is not ready because it has just booted, an engine that restarts.

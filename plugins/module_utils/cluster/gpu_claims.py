@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find the pods that claim GPUs of a node, or all its pods, and which can be evicted. No I/O.
+"""Find the pods that claim GPUs of a node, or all its pods, and which can be evicted.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Errors of requests to the API server. No I/O.
+"""Errors of requests to the API server.
 
 Every message names the server, quotes its answer and tells what to do.
 

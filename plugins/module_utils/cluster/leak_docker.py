@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""The leak test by `docker run`, for a node without a kubelet. No I/O.
+"""The leak test by `docker run`, for a node without a kubelet.
 
 Who may call Docker is root on the node, and can always ask for GPUs. So only what happens without
 asking is an attempt: an image, a variable, a mount that was copied from somewhere. One script does

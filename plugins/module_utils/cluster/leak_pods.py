@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Pods that request no GPU and try to get one: their manifests, and what they have seen. No I/O.
+"""Pods that request no GPU and try to get one: their manifests, and what they have seen.
 
 Each attempt is a pod of its own, because the API server accepts or rejects a pod as a whole. The
 container under test looks for device files and for mounts, with a shell and no other program:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""What the results of a leak test mean for a node: rows, findings and a line for people. No I/O."""
+"""What the results of a leak test mean for a node: rows, findings and a line for people."""
 
 from __future__ import annotations
 

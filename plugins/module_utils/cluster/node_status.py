@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Read what a Node object says about one resource, and judge it. No I/O.
+"""Read what a Node object says about one resource, and judge it.
 
 Source: https://kubernetes.io/docs/reference/node/node-status/
 """

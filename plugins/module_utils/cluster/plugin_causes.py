@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find out why GPUs are missing from a node's capacity or allocatable. No I/O.
+"""Find out why GPUs are missing from a node's capacity or allocatable.
 
 The device plugin registers the GPUs. So the cause is why it does not run, why the kubelet rejects
 its registration, or which GPU it marked unhealthy.

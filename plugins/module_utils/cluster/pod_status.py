@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Read Pod and Event objects. No I/O.
+"""Read Pod and Event objects.
 
 Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 """

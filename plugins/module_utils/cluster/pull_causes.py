@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find out why a registry does not give a node an image, from the words of its engine. No I/O.
+"""Find out why a registry does not give a node an image, from the words of its engine.
 
 A registry that cannot be reached, or does not have the image, is no case of this: the caller quotes
 the error.

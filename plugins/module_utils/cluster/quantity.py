@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse Kubernetes quantities such as "4", "100m", "16Gi" or "12e6". No I/O.
+"""Parse Kubernetes quantities such as "4", "100m", "16Gi" or "12e6".
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """

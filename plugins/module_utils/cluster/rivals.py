@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find out whether a node's GPUs are handed out by more than one. No I/O.
+"""Find out whether a node's GPUs are handed out by more than one.
 
 Two device plugins register the same resource one after the other: the kubelet listens to the last
 one, and no longer to the first. A driver for dynamic resource allocation hands out GPUs that the

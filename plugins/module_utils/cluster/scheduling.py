@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find out why a pod may not run on a node: labels, affinity, taints. No I/O.
+"""Find out why a pod may not run on a node: labels, affinity, taints.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/ and
 https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""How does the device plugin share the GPUs of a node, and what must the node then have? No I/O.
+"""How does the device plugin share the GPUs of a node, and what must the node then have?
 
 Source: tests/recorded/device_plugin.yml, sharing.
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find out why a smoke pod did not run. No I/O."""
+"""Find out why a smoke pod did not run."""
 
 from __future__ import annotations
 

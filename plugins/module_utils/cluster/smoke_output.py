@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""What the containers of a smoke pod run, and how to read what they write. No I/O.
+"""What the containers of a smoke pod run, and how to read what they write.
 
 They write to their termination messages. Such a message has at most 4,096 bytes, of which the
 kubelet keeps the last. So the script shortens the words of each GPU to what is left for it.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""The smoke pod: its manifest, and the verdict on its result. No I/O.
+"""The smoke pod: its manifest, and the verdict on its result.
 
 The containers write their results to their termination messages. The kubelet copies these
 messages to the pod's status. So one watch shows both progress and result, and reading logs, with

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""The verdict on a smoke pod that has ended, from what its containers wrote. No I/O."""
+"""The verdict on a smoke pod that has ended, from what its containers wrote."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse specifications of the Container Device Interface (CDI). No I/O.
+"""Parse specifications of the Container Device Interface (CDI).
 
 Documents are already loaded from YAML or JSON.
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse the flags in the words of a service's command line. No I/O."""
+"""Parse the flags in the words of a service's command line."""
 
 from __future__ import annotations
 

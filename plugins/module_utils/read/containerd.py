@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse containerd's configuration: its main file and the merged result. No I/O.
+"""Parse containerd's configuration: its main file and the merged result.
 
 Documents are already loaded from TOML. The merged one is what `containerd config dump` prints.
 

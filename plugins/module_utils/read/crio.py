@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse CRI-O's configuration and OCI hooks. No I/O; documents are already loaded.
+"""Parse CRI-O's configuration and OCI hooks. Documents are already loaded.
 
 CRI-O reads crio.conf, then every file below crio.conf.d in lexical order, whatever its name. A
 table of a runtime replaces the earlier table of the same runtime as a whole. A running CRI-O prints

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Recognise the words of a CUDA error: its number, whose fault it is, and the likely cause. No I/O.
+"""Recognise the words of a CUDA error: its number, whose fault it is, and the likely cause.
 
 NVIDIA's programs print the words of an error, and not its number. The facts with their sources are
 in tests/recorded/cuda_errors.yml.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Choose the image whose CUDA program fits the driver and the GPUs of a node. No I/O.
+"""Choose the image whose CUDA program fits the driver and the GPUs of a node.
 
 An image is for the driver of its version of CUDA, and for newer ones. CUDA programs themselves also
 run with older drivers of the same major version, but these images do not: they demand their version

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Which files in /dev cannot work? No I/O.
+"""Which files in /dev cannot work?
 
 A driver that is loaded later can get other major numbers. The files in /dev keep theirs until
 somebody creates them again, or until the next boot. And a container runtime creates a directory for

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Kubernetes distributions that contain their own kubelet and containerd. No I/O.
+"""Kubernetes distributions that contain their own kubelet and containerd.
 
 Source: tests/recorded/distributions.yml, which a test compares with these tables.
 """

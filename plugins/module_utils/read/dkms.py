@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse the state of DKMS and the log of a failed build. No I/O.
+"""Parse the state of DKMS and the log of a failed build.
 
 The state comes from the paths below /var/lib/dkms, which have the same form in every version. The
 lines of `dkms status` do not: DKMS 2 writes "nvidia, 1.0, 6.1: installed", DKMS 3 writes

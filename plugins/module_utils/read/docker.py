@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse Docker's state: the answers of the running engine, else its file. No I/O.
+"""Parse Docker's state: the answers of the running engine, else its file.
 
 Source: https://docs.docker.com/reference/cli/dockerd/; `docker info` of 20.10.24.
 """

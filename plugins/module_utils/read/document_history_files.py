@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Names of the files in which metal.gpu.config_document keeps the history of its edits. No I/O."""
+"""Names of the files in which metal.gpu.config_document keeps the history of its edits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""What the kernel says when a GPU does not start: patterns of lines, causes and remedies. No I/O.
+"""What the kernel says when a GPU does not start: patterns of lines, causes and remedies.
 
 A pattern is in the syntax that Python and journalctl (PCRE2) share, and matches within one line.
 The rows that tell a cause come first, and those that only tell that something failed come last.

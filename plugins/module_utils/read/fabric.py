@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse what shows whether NVSwitches connect the GPUs of a node. No I/O.
+"""Parse what shows whether NVSwitches connect the GPUs of a node.
 
 Since Hopper, a GPU has a fabric state. CUDA programs start only after it is "Completed". The state
 is that of the last training: it stays if Fabric Manager ends later. So the unit counts as well.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find the generation of a GPU by its PCI device id, and the drivers that support it. No I/O.
+"""Find the generation of a GPU by its PCI device id, and the drivers that support it.
 
 NVIDIA assigns device ids in blocks, one chip after the other. So an id shows the generation
 without a list of every card. The blocks are those of the PCI ID repository. The driver branches

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""For which version of CUDA is an image? No I/O.
+"""For which version of CUDA is an image?
 
 Its CUDA_VERSION says it. An image without it can say it by NVIDIA_REQUIRE_CUDA, whose terms are
 alternatives. A term for another brand of GPUs says nothing about a machine.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Does an image with CUDA programs run on a machine? Decide before it is started. No I/O.
+"""Does an image with CUDA programs run on a machine? Decide before it is started.
 
 An image says which machines it is for: by its architecture, by the variables of its environment
 that NVIDIA's runtime compares with the driver (NVIDIA_REQUIRE_CUDA and others), and by its version

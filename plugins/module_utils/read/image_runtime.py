@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Does anybody compare an image with the driver before a Docker host starts it? No I/O.
+"""Does anybody compare an image with the driver before a Docker host starts it?
 
 NVIDIA's hook of the legacy mode does, and so does the mode of Tegra. CDI and the modes that use it
 do not. Only the hook reads `disable-require`.

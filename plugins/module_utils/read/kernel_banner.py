@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse /proc/version, the banner of the running kernel. No I/O.
+"""Parse /proc/version, the banner of the running kernel.
 
 Source: linux_proc_banner in init/version-timestamp.c of Linux: release, (who built it), (compiler)
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Count the errors of GPUs and NVSwitches in the kernel log. No I/O.
+"""Count the errors of GPUs and NVSwitches in the kernel log.
 
 A log of 800,000 lines of the same error is on record: lines are counted, and not kept. There is
 room for a limited number of different errors. Corrected errors of the NVSwitches and errors of

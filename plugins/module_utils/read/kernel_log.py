@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse the kernel log: the errors that the NVIDIA driver reported of GPUs and NVSwitches. No I/O.
+"""Parse the kernel log: the errors that the NVIDIA driver reported of GPUs and NVSwitches.
 
 The kernel has its newest lines in a ring of fixed size, which `dmesg` prints. The journal may have
 older lines of the same boot, or have dropped some that are still in the ring. So the ring counts,

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Collect what the driver says about GPUs that it does not start, by GPU. No I/O.
+"""Collect what the driver says about GPUs that it does not start, by GPU.
 
 A message can have several lines: dmesg and the journal start all but the first one with blanks.
 Some messages have no address. The driver then ends with a line that has it.

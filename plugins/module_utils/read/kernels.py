@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Which kernels does a node have, and which of them boots next? No I/O.
+"""Which kernels does a node have, and which of them boots next?
 
 The next kernel is the newest one by version order, as GRUB sorts its menu without other settings.
 That is a heuristic: GRUB_DEFAULT, `grub-reboot` and `grubby --set-default` choose another one.

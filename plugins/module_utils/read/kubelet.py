@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse the settings of a kubelet: names, endpoint, cgroup driver, feature gates. No I/O.
+"""Parse the settings of a kubelet: names, endpoint, cgroup driver, feature gates.
 
 Documents are KubeletConfiguration objects, already loaded from YAML.
 

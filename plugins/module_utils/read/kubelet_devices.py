@@ -4,7 +4,7 @@
 """Parse the kubelet's checkpoint of devices: what plugins registered, and which pod has what.
 
 The file is internal to the kubelet, so its format can change. What does not have the known form is
-left out. No I/O.
+left out.
 
 Source: tests/recorded/kubelet_checkpoint.yml
 """

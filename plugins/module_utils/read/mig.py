@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Which device files does a part of a GPU (MIG instance) have? No I/O.
+"""Which device files does a part of a GPU (MIG instance) have?
 
 A program that uses an instance needs the file of the GPU, that of the GPU instance and that of the
 compute instance. The driver says which files these are, also of instances that do not exist.

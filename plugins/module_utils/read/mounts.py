@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Mount tables of the kernel (`/proc/PID/mountinfo`). No I/O.
+"""Mount tables of the kernel (`/proc/PID/mountinfo`).
 
 To look at a mount point itself can wait forever for a server that is gone. The kernel's table
 never does.

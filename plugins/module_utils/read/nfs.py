@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Messages of NFS servers: remote procedure calls, the mount protocol, NFS 3 and NFS 4. No I/O.
+"""Messages of NFS servers: remote procedure calls, the mount protocol, NFS 3 and NFS 4.
 
 Only what shows whether a host could mount an export, so that it can be asked without a mount, and
 on kernels that cannot mount it. Numbers are in the order of the network, texts are filled up to

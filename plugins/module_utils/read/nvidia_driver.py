@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse the files of the NVIDIA kernel module, and recognise the driver's packages. No I/O.
+"""Parse the files of the NVIDIA kernel module, and recognise the driver's packages.
 
 Source: README of the driver, chapter "Open Linux Kernel Modules"; the first line of
 /proc/driver/nvidia/version has two forms.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse the output of nvidia-smi: the GPUs, or why there are none. No I/O.
+"""Parse the output of nvidia-smi: the GPUs, or why there are none.
 
 The parser is strict. A cell is a value only if it has the form of its field. A line that is
 neither the row of a GPU nor a known error is reported to the user; no harmless line is on record.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Cut the report of `nvidia-smi -q -x` into its GPUs, line by line. No I/O.
+"""Cut the report of `nvidia-smi -q -x` into its GPUs, line by line.
 
 Users choose the names of their processes, and nvidia-smi prints them without escaping. So the lists
 of processes are dropped first, and a tag counts only if it is a whole line.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse what the GPUs report of themselves: the output of `nvidia-smi -q -x`. No I/O.
+"""Parse what the GPUs report of themselves: the output of `nvidia-smi -q -x`.
 
 The driver's branch decides which elements exist. A value that is not offered ("N/A"), an element
 that is missing, and the text of an error in the place of a value are all None: one odd cell is no

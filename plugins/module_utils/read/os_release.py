@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse /etc/os-release. No I/O.
+"""Parse /etc/os-release.
 
 Source: os-release(5): assignments in the syntax of environment files.
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Commands and paths for the installed packages, and parsers of their output. No I/O.
+"""Commands and paths for the installed packages, and parsers of their output.
 
 Source: dpkg-query(1), section FIELDS; dpkg(1), sections PACKAGE STATES and FILES;
 rpm-queryformat(7); dnf-versionlock(8); dnf.modularity(7).

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Where container engines keep what they know about registries. No I/O.
+"""Where container engines keep what they know about registries.
 
 Source: tests/recorded/registries.yml
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""What does the answer of a registry mean, and why does a connection to it fail? No I/O.
+"""What does the answer of a registry mean, and why does a connection to it fail?
 
 Source: distribution's API, GET /v2/ (a registry answers 200, or 401 with a challenge); RFC 9110,
 section 11; the reasons of OpenSSL's verification, which Python's ssl reports:

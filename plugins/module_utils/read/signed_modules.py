@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Which package of Ubuntu's signed modules does the next kernel lack? No I/O.
+"""Which package of Ubuntu's signed modules does the next kernel lack?
 
 Source: names in the index of noble, such as linux-modules-nvidia-580-server-6.8.0-151-generic and
 linux-image-6.8.0-151-generic, 2026-11-23

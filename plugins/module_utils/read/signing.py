@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Does the firmware of a node trust the key with which DKMS signs modules? No I/O.
+"""Does the firmware of a node trust the key with which DKMS signs modules?
 
 DKMS signs with a pair of files: a private key, and its certificate, which the firmware knows. If
 one of the two is missing, DKMS creates a new pair at its next build, and nobody has enrolled that.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse systemd's units: their state, and the command line that starts a service. No I/O.
+"""Parse systemd's units: their state, and the command line that starts a service.
 
 The command line has two sources. `parse_command` reads the output of `systemctl show`, which has
 the command line that systemd uses, with replaced specifiers (%H). `parse_service` reads the unit

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Other tools that write the configuration of a node, by a file that only they create. No I/O.
+"""Other tools that write the configuration of a node, by a file that only they create.
 
 Source: tests/recorded/distributions.yml, which a test compares with these tables.
 """

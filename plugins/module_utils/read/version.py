@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse and compare the version numbers of programs and packages. No I/O."""
+"""Parse and compare the version numbers of programs and packages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""What the numbers of Xid errors mean for a GPU. No I/O.
+"""What the numbers of Xid errors mean for a GPU.
 
 The driver prints them to the kernel log. NVIDIA's catalogue says what to do at once. Our tier says
 what the number means for the GPU. A number that is not here is unknown.

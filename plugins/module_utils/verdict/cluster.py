@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Does the cluster have every GPU of a node, and do pods see them? No I/O."""
+"""Does the cluster have every GPU of a node, and do pods see them?"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Do CUDA programs compute on every GPU, and do the GPUs exchange data? No I/O.
+"""Do CUDA programs compute on every GPU, and do the GPUs exchange data?
 
 A program that fails says little about the GPU by itself: the image may not fit, or the fabric may
 not be ready. What another finding about the node already explains is not reported twice.

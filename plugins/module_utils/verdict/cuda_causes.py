@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""The likely cause of a CUDA error where the node refutes the usual one. No I/O.
+"""The likely cause of a CUDA error where the node refutes the usual one.
 
 What another finding explains does not come here: see compute.py.
 

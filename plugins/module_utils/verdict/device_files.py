@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Judge the files in /dev that exist, but cannot work. No I/O.
+"""Judge the files in /dev that exist, but cannot work.
 
 What is missing there is judged by hardware.py.
 """

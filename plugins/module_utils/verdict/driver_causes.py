@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Why does the driver not serve a GPU, or no GPU at all, and what helps? No I/O.
+"""Why does the driver not serve a GPU, or no GPU at all, and what helps?
 
 Each observed fact that explains it is a cause. The kernel log comes first: the driver says there
 why it refused a GPU. A GPU is to be replaced only if it fell off the bus.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Judge whether the GPUs that NVSwitches connect can run CUDA programs. No I/O.
+"""Judge whether the GPUs that NVSwitches connect can run CUDA programs.
 
 Without Fabric Manager, nvidia-smi lists all GPUs of such a node, the node is Ready, and every CUDA
 program fails with error 802. The fabric state alone proves too little: it stays "Completed" after

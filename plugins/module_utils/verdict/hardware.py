@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Judge whether the driver works with every GPU on the PCI bus. No I/O.
+"""Judge whether the driver works with every GPU on the PCI bus.
 
 Judges the hardware part of an observation of metal.gpu.node_info. Each GPU on the bus needs a row
 of nvidia-smi with its address and without an error. Other output of nvidia-smi is reported.

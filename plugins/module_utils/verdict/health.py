@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Judge what the GPUs report of themselves. No I/O.
+"""Judge what the GPUs report of themselves.
 
 A GPU that another finding names has its report as evidence there. Many odd values are normal: see
 docs/decisions/042-health-from-xml.md for what is not judged, and why.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Say what is wrong with a GPU by its own report, for every finding that names the GPU. No I/O.
+"""Say what is wrong with a GPU by its own report, for every finding that names the GPU.
 
 Errors that the GPU has corrected, spare rows that are in use, and errors before the last reset are
 the history of a GPU that works.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Judge what the driver logged about GPUs and NVSwitches since it was loaded. No I/O.
+"""Judge what the driver logged about GPUs and NVSwitches since it was loaded.
 
 Programs that make mistakes cause Xid errors on every healthy node: these are no finding. An error
 whose number is not known is reported, and is no failure. A GPU that nvidia-smi already shows as

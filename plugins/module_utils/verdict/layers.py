@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Which GPUs does each layer of a node have, and where does a GPU disappear? No I/O.
+"""Which GPUs does each layer of a node have, and where does a GPU disappear?
 
 A layer has a set of GPUs, by PCI address, or only a number. A layer that was not asked, or that
 this node does not have, has neither. docs/decisions/041-layers-are-sets.md

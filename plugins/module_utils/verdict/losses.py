@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Say in a line where a GPU of a failing node disappears, and which findings explain it. No I/O."""
+"""Say in a line where a GPU of a failing node disappears, and which findings explain it."""
 
 from __future__ import annotations
 

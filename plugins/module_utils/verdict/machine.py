@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Is this a kind of machine that the collection does not serve, and who has its GPUs? No I/O.
+"""Is this a kind of machine that the collection does not serve, and who has its GPUs?
 
 A virtual machine that has whole GPUs is like any other machine. A part of a GPU (vGPU) needs the
 guest driver of the hypervisor's vGPU release: before any driver is loaded, nothing on the PCI bus

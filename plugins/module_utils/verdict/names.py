@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Do files still name GPUs that the node no longer has, or name one twice? No I/O.
+"""Do files still name GPUs that the node no longer has, or name one twice?
 
 Only notices: where such a name does harm, the pods or the numbers of the cluster show it, and these
 findings explain it.

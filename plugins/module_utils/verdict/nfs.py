@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Can a host mount the NFS exports that it needs? From the answers of the servers. No I/O."""
+"""Can a host mount the NFS exports that it needs? From the answers of the servers."""
 
 from __future__ import annotations
 

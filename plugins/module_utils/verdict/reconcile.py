@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Compare all layers of a node's GPUs and return the verdict. No I/O.
+"""Compare all layers of a node's GPUs and return the verdict.
 
 Every layer can be wrong while the others are right. The driver can lose a GPU that is on the PCI
 bus. A dead kubelet leaves an outdated capacity. Pods can get other GPUs than the node has. So a

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Do the services of a node run, and are its components as the roles want them? No I/O."""
+"""Do the services of a node run, and are its components as the roles want them?"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Turn the raw data of a node into the observation `gpu_node`. No I/O.
+"""Turn the raw data of a node into the observation `gpu_node`.
 
 Each component interprets its part. The controller does it, because only the controller has parsers
 for TOML and YAML. The libraries in module_utils also run on the node, so they take loaded

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The raw data of a node, with the questions that several components ask. No I/O."""
+"""The raw data of a node, with the questions that several components ask."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Load configuration files of the admin: their content, or their error. No I/O."""
+"""Load configuration files of the admin: their content, or their error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a program of an image says about the image, on a Docker host. No I/O.
+"""What a program of an image says about the image, on a Docker host.
 
 An error of CUDA alone does not say that the driver is too old: a program that finds no driver says
 it, too. So the version of CUDA that the image is for counts as well.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Judge the nodes of a cluster by what it says, and by the pods. No I/O.
+"""Judge the nodes of a cluster by what it says, and by the pods.
 
 Without an observation of the node itself, a card that the driver lost before the device plugin
 started cannot be seen: only `metal-gpu verify` compares with the PCI bus.

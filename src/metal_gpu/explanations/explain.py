@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Find what an error line can mean, the most probable cause first. No I/O.
+"""Find what an error line can mean, the most probable cause first.
 
 A line is read in several ways, and the surer way comes first: by the kinds of lines in
 docs/symptoms.txt; by the readers of verify and the texts of the index; by the kinds that are a last

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse docs/troubleshooting.md: its index by symptom, and the sections about findings. No I/O.
+"""Parse docs/troubleshooting.md: its index by symptom, and the sections about findings.
 
 The document is the only source: people read it, and `metal-gpu explain` searches it. A row of the
 index has texts of other programs in backticks, or a symptom in words, and the sections for it, the

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Explain the lines of a log: each meaning once, with its first line. No I/O.
+"""Explain the lines of a log: each meaning once, with its first line.
 
 What another line can tell better comes last.
 """

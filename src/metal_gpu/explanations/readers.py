@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read an error line with what verify reads its own evidence with. No I/O.
+"""Read an error line with what verify reads its own evidence with.
 
 These readers know more than a text: the number of an Xid, what CUDA means by an error, the runtime
 that an engine does not have. A line tells nothing about the rest of the node, so names that verify

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Parse docs/symptoms.txt: kinds of lines, what they mean, and what to do. No I/O.
+"""Parse docs/symptoms.txt: kinds of lines, what they mean, and what to do.
 
 The head of the file has its form.
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How far a run is: from the events of ansible-runner to stages, nodes and verdicts. No I/O.
+"""How far a run is: from the events of ansible-runner to stages, nodes and verdicts.
 
 An event has the play, the role and the task, and the node that started or ended it. A task runs on
 all nodes of a play before the next one starts, so the nodes that a stage waits for are those that

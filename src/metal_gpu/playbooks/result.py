@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a run came to, for programs and for narrow terminals. No I/O."""
+"""What a run came to, for programs and for narrow terminals."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which stages a playbook has, in understandable words. No I/O.
+"""Which stages a playbook has, in understandable words.
 
 A stage is a role of a play, or a play without roles. The file names the plays and the roles. What a
 playbook includes while it runs belongs to the stage at hand.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tags of a playbook, and those that the arguments of ansible-playbook name. No I/O."""
+"""The tags of a playbook, and those that the arguments of ansible-playbook name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is observed about containerd. No I/O."""
+"""What is observed about containerd."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Policies of the API server that keep GPUs from containers that request none. No I/O.
+"""Policies of the API server that keep GPUs from containers that request none.
 
 Where `nvidia` is the default runtime of an engine, each container gets all GPUs of its node if its
 image sets NVIDIA_VISIBLE_DEVICES=all, as CUDA images do. The mutating policy sets the variable to

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which nodes get the labels that let the plugin run there, and which lose them? No I/O.
+"""Which nodes get the labels that let the plugin run there, and which lose them?
 
 An annotation lists the labels that this role added, so that the admin's labels are never removed.
 """

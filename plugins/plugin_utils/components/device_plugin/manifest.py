@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which objects does the device plugin need in the cluster? No I/O.
+"""Which objects does the device plugin need in the cluster?
 
 tests/recorded/device_plugin.yml has what upstream's manifests say. The test of this file names each
 difference, with its reason.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where does the GPU Operator run, and does it install a driver or a toolkit on nodes? No I/O.
+"""Where does the GPU Operator run, and does it install a driver or a toolkit on nodes?
 
 Its DaemonSets are known by their owner: its ClusterPolicy, an object of the whole cluster. Those
 that install something are known by NVIDIA's images, from any registry: their names and labels

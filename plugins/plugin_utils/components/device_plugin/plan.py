@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""May this role deploy the device plugin in this cluster, and how? No I/O.
+"""May this role deploy the device plugin in this cluster, and how?
 
 The manifests are applied, so the API server works out the changes.
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The findings about hosts whose nodes have no GPUs yet. No I/O."""
+"""The findings about hosts whose nodes have no GPUs yet."""
 
 from __future__ import annotations
 

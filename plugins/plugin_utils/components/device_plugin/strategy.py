@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How do GPUs get into the containers of a node: which strategies does its engine support? No I/O.
+"""How do GPUs get into the containers of a node: which strategies does its engine support?
 
 One table says it for all engines. An engine that is not in it gets CDI.
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is observed about the containers of Docker, those of nvidia-docker v1 included. No I/O."""
+"""What is observed about the containers of Docker, those of nvidia-docker v1 included."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which options would part an installed Docker from its containers, images and volumes? No I/O.
+"""Which options would part an installed Docker from its containers, images and volumes?
 
 Permission to restart Docker is no permission to let it start empty.
 

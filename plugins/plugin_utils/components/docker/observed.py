@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is observed about Docker and cri-dockerd. No I/O."""
+"""What is observed about Docker and cri-dockerd."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which settings of the role docker_ce has Docker not read yet? No I/O.
+"""Which settings of the role docker_ce has Docker not read yet?
 
 A run that is cut off between the write and the reload leaves a file that Docker has not read. An
 edit of somebody else waits for the next start, because they may not want a restart now. So the time

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The values of daemon.json, in a form that shows whether two are equal, and no secret. No I/O."""
+"""The values of daemon.json, in a form that shows whether two are equal, and no secret."""
 
 from __future__ import annotations
 

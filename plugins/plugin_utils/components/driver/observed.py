@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is observed about the NVIDIA driver, its devices, and the GPUs that it reports. No I/O."""
+"""What is observed about the NVIDIA driver, its devices, and the GPUs that it reports."""
 
 from __future__ import annotations
 

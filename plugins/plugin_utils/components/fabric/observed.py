@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is observed about NVSwitches, Fabric Manager and the fabric of the GPUs. No I/O."""
+"""What is observed about NVSwitches, Fabric Manager and the fabric of the GPUs."""
 
 from __future__ import annotations
 

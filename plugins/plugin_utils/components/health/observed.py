@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the GPUs report of themselves. No I/O."""
+"""What the GPUs report of themselves."""
 
 from __future__ import annotations
 

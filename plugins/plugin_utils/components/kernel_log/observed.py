@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is observed in the kernel log: errors of GPUs and NVSwitches. No I/O."""
+"""What is observed in the kernel log: errors of GPUs and NVSwitches."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is observed about the kubelet and the control groups. No I/O."""
+"""What is observed about the kubelet and the control groups."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is observed about the changes of this collection to a node. No I/O."""
+"""What is observed about the changes of this collection to a node."""
 
 from __future__ import annotations
 

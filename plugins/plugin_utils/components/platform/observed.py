@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is observed about the machine: system, kernel, firmware and GPUs on the PCI bus. No I/O."""
+"""What is observed about the machine: system, kernel, firmware and GPUs on the PCI bus."""
 
 from __future__ import annotations
 

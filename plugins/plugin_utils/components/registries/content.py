@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The content of files of registries, for tasks with no_log. No I/O.
+"""The content of files of registries, for tasks with no_log.
 
 A plan names files only, because Ansible prints it. These functions have the same input as the plan:
 the variable registries_hosts, and the target that the plan has chosen.

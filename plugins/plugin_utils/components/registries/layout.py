@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which files does an engine need for the desired registries, and what is in them? No I/O.
+"""Which files does an engine need for the desired registries, and what is in them?
 
 The content has secrets. Plans only get names and fingerprints from it; the tasks get it from the
 filter, and print nothing.

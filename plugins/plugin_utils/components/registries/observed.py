@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is observed about the files in which engines keep registries, mirrors and logins. No I/O."""
+"""What is observed about the files in which engines keep registries, mirrors and logins."""
 
 from __future__ import annotations
 

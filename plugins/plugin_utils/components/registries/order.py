@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""In which order does an engine ask the mirrors of a file? No I/O.
+"""In which order does an engine ask the mirrors of a file?
 
 Engines ask in the order of the file. An edit adds at the end, so what is missing comes after what
 is there.

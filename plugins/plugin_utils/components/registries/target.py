@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where does the engine of a node look for registries, and what is in its way? No I/O."""
+"""Where does the engine of a node look for registries, and what is in its way?"""
 
 from __future__ import annotations
 

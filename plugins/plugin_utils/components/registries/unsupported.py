@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What does an engine not have of the desired registries? No I/O.
+"""What does an engine not have of the desired registries?
 
 Source: tests/recorded/registries.yml
 """

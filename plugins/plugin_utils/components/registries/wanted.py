@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What does the variable registries_hosts ask for? No I/O.
+"""What does the variable registries_hosts ask for?
 
 Messages about the variable never quote a value of it: any of them can be a secret.
 """
