@@ -1395,10 +1395,10 @@ Remedy: remove any second device plugin from the node, then run `systemctl resta
   the plugin registers again by itself
 
 DEVICE_PLUGIN_HANGS (failure): the kubelet of {node} has not begun with {what} for {seconds} s,
-  although it reports: mostly, the device plugin does not answer
-Remedy: delete the pod of the device plugin on this node, which `kubectl get pods --all-namespaces
-  --field-selector spec.nodeName={node}` lists; if that does not help, run `systemctl restart
-  kubelet` on the node
+  although it reports: the device plugin does not answer, or the kubelet crashes again and again
+Remedy: read `journalctl -u kubelet` on the node; if it does not crash, delete the pod of the device
+  plugin there, which `kubectl get pods --all-namespaces --field-selector spec.nodeName={node}`
+  lists; if that does not help, run `systemctl restart kubelet` on the node
 
 GPU_UNHEALTHY (failure): {counted}; the device plugin {pod} logged: {error}
 Remedy: look for Xid messages with `dmesg | grep -i xid` on the node, and reset or replace the GPU;

@@ -551,9 +551,10 @@ def test_specification_twice_and_of_a_device_that_is_gone(ready, verdicts):
         twice.check_output("rm %s", copy)
         stale.check_output("mv /root/cdi.json %s", CDI)
     assert found == {
-        "gpu-1": {"CDI_UNRESOLVABLE", "CDI_DEVICE_TWICE"},
+        "gpu-1": {"CDI_UNRESOLVABLE"},
         "gpu-2": {"CDI_UNRESOLVABLE"},
     }
+    assert "CDI_DEVICE_TWICE gpu-1: " in ready.printed[-1][1]
 
 
 DRA = {

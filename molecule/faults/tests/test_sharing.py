@@ -89,7 +89,7 @@ def test_shares_that_the_admin_does_not_expect(shared: Any, verdicts: Any) -> No
     """What the inventory says goes before what the plugin is configured to do."""
     wanted = json.dumps({"gpu_expected": {"nvidia.com/gpu": REPLICAS}})
     found = verdicts(CONTAINERD, "-e", wanted, "-e", "verify_capacity_timeout=1")
-    assert found == {"gpu-1": {"GPU_RESOURCES_DIFFER", "SMOKE_SHARED"}, "gpu-2": set()}
+    assert found == {"gpu-1": {"GPU_RESOURCES_DIFFER"}, "gpu-2": set()}
 
 
 def test_gpu_in_use_is_named_with_its_pod(ready: Any, verdicts: Any) -> None:
