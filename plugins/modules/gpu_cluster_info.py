@@ -133,6 +133,10 @@ not_running:
   description: Why the DaemonSet of O(rollout) does not run, keyed by node.
   returned: success
   type: dict
+without_image:
+  description: The pod and the error of nodes for which its image is not there, keyed by node.
+  returned: success
+  type: dict
 has_former: {description: Whether it has pods of an older revision., returned: success, type: bool}
 seconds: {description: How long the module has waited for it., returned: success, type: int}
 error:
@@ -211,6 +215,7 @@ NOTHING: dict[str, Any] = {
     "policies_forbidden": [],
     "config_maps": [],
     "not_running": {},
+    "without_image": {},
     "has_former": False,
     "seconds": 0,
 }

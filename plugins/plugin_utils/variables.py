@@ -316,6 +316,11 @@ _TEXTS = {
         lambda text: image_needs.CAPABILITY.fullmatch(text) is not None,
         'a list of compute capabilities, such as "7.5" or "9.0+PTX"',
     ),
+    "device_plugin_image": _Form(
+        # A port of the registry has a colon, too.
+        lambda text: re.fullmatch(r"([^\s@/]+/)*[^\s@:/]+", text) is not None and "//" not in text,
+        "the name of an image; its tag or digest goes into device_plugin_version",
+    ),
     "verify_docker_image": _Form(
         lambda text: (
             re.fullmatch(r"[^\s@:][^\s@]*(@sha256:[0-9a-f]{64})?", text) is not None

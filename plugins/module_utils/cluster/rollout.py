@@ -34,7 +34,8 @@ class Pod(NamedTuple):
     restarts: int
     is_backing_off: bool
     has_no_image: bool  # and another attempt would not find it
-    words: str
+    name: str
+    state: str
 
 
 class DaemonSet(NamedTuple):
@@ -93,6 +94,11 @@ def wait(client: Client, asked: Mapping[str, Any], timer: Timer) -> dict[str, An
         client.pause(min(pause_s, timer.remaining_s()))
     return {
         "not_running": waiting,
+        "without_image": {
+            pod.node: {"pod": pod.name, "error": pod.state}
+            for pod in pods
+            if pod.uid in failed and pod.has_no_image
+        },
         "has_former": newest is not None and any(pod.revision != newest for pod in pods),
         "seconds": round(timer.elapsed_s()),
     }
@@ -138,7 +144,8 @@ def _keep(pod: dict[str, Any]) -> Pod | None:
         restarts=sum(one.get("restartCount") or 0 for one in pod_status.statuses(pod)),
         is_backing_off=state.get("reason") == "CrashLoopBackOff",
         has_no_image=pod_status.has_no_image(state),
-        words=f"{pod['metadata']['name']} is {pod_status.describe(pod)}",
+        name=pod["metadata"]["name"],
+        state=pod_status.describe(pod),
     )
 
 
@@ -157,7 +164,7 @@ def not_running(
     for node in nodes:
         if node in current:
             if not current[node].is_ready:
-                waiting[node] = current[node].words
+                waiting[node] = f"{current[node].name} is {current[node].state}"
         elif newest is None:
             waiting[node] = "the node has no pod"
         else:

@@ -205,6 +205,8 @@ def test_wait_ends_when_nothing_more_comes(
     for node, words in found.items():
         assert words in result["not_running"][node]
     assert result["seconds"] == ends_s
+    absent = {node for node, words in found.items() if words.startswith(("ErrImage", "Invalid"))}
+    assert {*result["without_image"]} - {"gpu-9"} == absent
 
 
 def timer(world: World, limit_s: float) -> Timer:

@@ -20,6 +20,12 @@ def test_findings_are_about_hosts() -> None:
         host: [one["code"] for one in found]
         for host, found in rollout.missing(MEMBERS, rows).items()
     } == {"b": ["NODE_NOT_IN_CLUSTER"]}
-    (stuck,) = rollout.not_running(MEMBERS, {"n3": "the node has no pod"}, 300)["c"]
-    assert (stuck["code"], stuck["host"]) == ("ROLLOUT_STUCK", "c")
-    assert "the node has no pod" in stuck["message"]
+    image = {"pod": "plugin-x", "error": "ctr: ErrImagePull not found"}
+    waited: Any = {"not_running": {"n2": "x", "n3": "the node has no pod"}, "seconds": 300}
+    found = rollout.not_running(MEMBERS, {**waited, "without_image": {"n2": image}})
+    assert {host: [one["code"] for one in rows] for host, rows in found.items()} == {
+        "b": ["DEVICE_PLUGIN_IMAGE_UNAVAILABLE"],
+        "c": ["ROLLOUT_STUCK"],
+    }
+    assert "ErrImagePull not found" in found["b"][0]["message"]
+    assert "the node has no pod" in found["c"][0]["message"]
