@@ -318,6 +318,15 @@ def test_questions_of_people(words, codes):
     assert bool(found) is bool(codes)
 
 
+@pytest.mark.parametrize(
+    "answer", [" is False", " returns False", ": False", " = False", " == False", "\nFalse"]
+)
+def test_ways_to_say_that_pytorch_sees_no_gpu(answer):
+    assert explained(f">>> torch.cuda.is_available(){answer}")[0] == "SMOKE_FAILED"
+    assert explained(f">>> print(torch.cuda.is_available()){answer}")[0] == "SMOKE_FAILED"
+    assert explained(f"torch.cuda.is_available(){answer.replace('False', 'True')}") == []
+
+
 def test_a_reading_names_what_the_line_names():
     line = 'failed to get sandbox runtime: no runtime for "nvidia" is configured'
     first, *others = EXPLAINER.explain(line)
