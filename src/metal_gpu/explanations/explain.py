@@ -201,7 +201,7 @@ def _condition(row: Row, section: Section, asked: frozenset[str]) -> str:
         return section.condition
     near = sorted(row.texts, key=lambda text: -len(_words(text) & asked))[:_MOST_TEXTS]
     texts = " or ".join(map('"{}"'.format, near))
-    return ", and ".join(filter(None, [f"the line has {texts}", section.condition]))
+    return ", and ".join(filter(None, [f"you mean a line with {texts}", section.condition]))
 
 
 def _beside_texts(row: Row) -> str:

@@ -143,9 +143,12 @@ def _log(known: Explainer) -> Explained:
 
 
 def _print(explained: Explained, *, is_log: bool) -> None:
+    from metal_gpu.explanations.explain import WORDS
     from metal_gpu.terminal import output
 
     for place, one in enumerate(explained.explanations):
+        if one.candidates[0].certainty == WORDS:
+            output.message("No text that is known stands in it. By its words, it resembles:")
         if place:
             output.print_line("")
         if is_log:

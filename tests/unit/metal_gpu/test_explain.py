@@ -253,17 +253,18 @@ def test_the_most_probable_cause_is_first(line, code, certainty):
     [
         pytest.param(
             "permission denied",
-            'the line has "Permission denied (publickey" or "Permission denied (password"',
+            'you mean a line with "Permission denied (publickey" or "Permission denied (password"',
             id="of many programs",
         ),
         pytest.param(
             "no such file or directory",
-            'the line has "/device-plugins/nvidia-gpu.sock: connect: no such file or directory"',
+            'you mean a line with "/device-plugins/nvidia-gpu.sock: connect: no such file or'
+            ' directory"',
             id="a part of a text",
         ),
         pytest.param(
             "state of the fabric in progress",
-            'the line has "In Progress" or "Not Started", and Fabric Manager runs',
+            'you mean a line with "In Progress" or "Not Started", and Fabric Manager runs',
             id="a text, and where it stands",
         ),
         pytest.param("nvidia-smi hangs", "it prints nothing", id="a symptom"),
@@ -427,6 +428,17 @@ def test_the_command_explains_a_line():
     assert "remedy: set `nvidia_driver_reboot_ok: true`" in found.stdout
     place = re.sub(r"\s", "", found.stdout).partition("see:")[2].partition("#reboot_needed")[0]
     assert Path(place).is_file()
+
+
+@pytest.mark.parametrize(
+    "line", ["Failed to load driver", "NVIDIA kernel module missing. Is it loaded?"]
+)
+def test_the_command_says_that_only_words_resemble(line):
+    found = command.run("explain", line)
+    assert "it resembles" in found.stderr
+    assert "if the line has" not in found.stdout
+    assert "if you mean a line with" in " ".join(found.stdout.split())
+    assert "resembles" not in command.run("explain", "gpu_faulty").stderr
 
 
 def test_the_command_prints_json():
