@@ -138,12 +138,17 @@ def _words(node: Node, address: str) -> str:
 
 
 def _events(node: Node, address: str) -> list[KernelEvent]:
-    """Return the errors of a GPU that are worth showing, the worst and newest first."""
+    """Return the errors of a GPU that are worth showing, the worst and newest first.
+
+    The driver logs a GPU that fell off the bus as Xid 79, and in another line without a number.
+    """
     events = [
         one
         for one in node["kernel_log"]["events"]
         if one["source"] != SXID and one["address"] == address and tier(one) in _ORDER
     ]
+    if any(one["number"] == xids.OFF_THE_BUS for one in events):
+        events = [one for one in events if one["number"] is not None]
     return sorted(events, key=lambda one: (_ORDER.index(tier(one)), -one["last"]))
 
 
@@ -259,4 +264,4 @@ def _describe_one(event: KernelEvent) -> str:
     else:
         name = f"Xid {event['number']} ({meaning(event).meaning})"
     lines = "once" if event["count"] == 1 else f"{event['count']} times"
-    return f"{name} {lines}, last at {event['last_date']}: {event['line']}"
+    return f"{name} {lines}, last at {event['last_date']}: {event['line'].rstrip('.')}"

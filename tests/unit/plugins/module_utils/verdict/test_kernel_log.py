@@ -114,16 +114,28 @@ REPLACE = "; if the error is logged again after that (see the time above), repla
     [
         pytest.param(
             node(event(79, "GPU has fallen off the bus.")),
-            "Xid 79 (GPU off the bus) once, last at 2026-11-22T14:03Z: GPU has fallen off the bus.",
+            "Xid 79 (GPU off the bus) once, last at 2026-11-22T14:03Z: GPU has fallen off the bus",
             f"drain the node, and reboot it{REPLACE}",
             id="off the bus",
         ),
         pytest.param(
             node(event(None, "GPU 0000:03:00.0: GPU has fallen off the bus.")),
             "GPU off the bus once, last at 2026-11-22T14:03Z:"
-            " GPU 0000:03:00.0: GPU has fallen off the bus.",
+            " GPU 0000:03:00.0: GPU has fallen off the bus",
             f"drain the node, and reboot it{REPLACE}",
             id="off the bus without a number",
+        ),
+        pytest.param(
+            node(
+                event(79, "GPU has fallen off the bus."),
+                event(None, "GPU 0000:03:00.0: GPU has fallen off the bus."),
+                event(119, "Timeout."),
+            ),
+            "Xid 79 (GPU off the bus) once, last at 2026-11-22T14:03Z: GPU has fallen off the bus,"
+            " Xid 119 (system processor (GSP) does not answer) once, last at 2026-11-22T14:03Z:"
+            " Timeout",
+            f"drain the node, and reboot it{REPLACE}",
+            id="one event in two lines",
         ),
         pytest.param(
             node(event(95, "Uncontained", count=800_000)),
@@ -316,7 +328,7 @@ def test_a_gpu_that_another_finding_names_is_explained_there(devices: Any) -> No
     (of_hardware,) = judge_hardware("gpu-1", seen, None)
     assert of_hardware["message"].endswith(
         "; the driver logged about 0000:03:00.0: Xid 79 (GPU off the bus) once, last at"
-        " 2026-11-22T14:03Z: GPU has fallen off the bus."
+        " 2026-11-22T14:03Z: GPU has fallen off the bus"
     )
     assert [OTHER in one["message"] for one in judge(seen)] == [True]
 
