@@ -17,8 +17,9 @@ description:
     prints nothing. So a run without changes prints a screen, however many nodes there are.
   - While a task takes long, prints every O(every) seconds which task it is, for how long it has
     been running, and on which hosts.
-  - Ends with the hosts that failed or were unreachable, instead of a line for each host, and with
-    custom statistics of the run, such as C(metal_gpu_outcome).
+  - Ends with the hosts that were refused, failed or were unreachable, instead of a line for each
+    host, and with custom statistics of the run, such as C(metal_gpu_outcome). A task that runs once
+    for all hosts fails for none of them.
 requirements:
   - Set it as the stdout callback.
 options:
@@ -50,7 +51,9 @@ _EXPLAINED = ": see the explanation above."  # in playbooks/_end.yml
 _ONLY_CODES = re.compile(rf"[A-Z_]+(?:, [A-Z_]+)*{re.escape(_EXPLAINED)}")
 _CENSORED = "(censored due to no_log)"
 # How lines of ours begin, which programs read. One that a node has chosen is moved to the right.
-_OWN = re.compile(r"^(?=(?:changed|failed|unreachable|waiting|metal_gpu_\w+):)", re.MULTILINE)
+_OWN = re.compile(
+    r"^(?=(?:changed|failed|refused|unreachable|waiting|metal_gpu_\w+):)", re.MULTILINE
+)
 
 
 class CallbackModule(CallbackBase):
@@ -65,6 +68,8 @@ class CallbackModule(CallbackBase):
         self._waiting: dict[str, None] = {}  # hosts on which the task has not ended
         self._items: dict[str, dict[str, None]] = {}  # labels of a loop that changed, by host
         self._last: dict[str, str] = {}  # the last line about a host
+        self._refused: set[str] = set()
+        self._blameless: set[str] = set()  # hosts that have failed in tasks for all hosts
         self._over = Event()
         self._every_s = _EVERY_S
 
@@ -119,9 +124,11 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         self._over.set()
-        for word, hosts in (("failed", stats.failures), ("unreachable", stats.dark)):
+        failed = stats.failures.keys() - self._blameless
+        ends = {"refused": self._refused, "failed": failed, "unreachable": stats.dark}
+        for word, hosts in ends.items():
             if hosts:
-                self._say(f"{word}: {some(hosts)}", color=C.COLOR_ERROR)
+                self._say(f"{word}: {some(sorted(hosts))}", color=C.COLOR_ERROR)
         for name, value in stats.custom.get("_run", {}).items():
             self._say(f"{name}: {value}")
 
@@ -143,6 +150,8 @@ class CallbackModule(CallbackBase):
         """Show a result. Return whether it is an item that changed, which the loop's end shows."""
         values = result._result
         self._handle_warnings(values)
+        if result._task.action == "metal.gpu.fleet" and not values.get("begin", True):
+            self._refused.update(values["stopped"])
         if values.get("_ansible_verbose_always"):  # as the module debug asks
             if not result._task.run_once:
                 self._say(f"[{result._host.get_name()}] {self._name(result)}")
@@ -164,7 +173,9 @@ class CallbackModule(CallbackBase):
         self._last[host] = line
 
     def _failed(self, result: Any, word: str = "failed") -> None:
-        values = result._result
+        values, host = result._result, result._host.get_name()
+        is_for_all = word == "failed" and result._task.run_once
+        (self._blameless.add if is_for_all else self._blameless.discard)(host)
         self._handle_warnings(values)
         if values.get("_ansible_no_log"):
             text = "the output has been hidden due to the fact that 'no_log: true' was specified"
@@ -173,12 +184,10 @@ class CallbackModule(CallbackBase):
             text = cut_short(values) or "\n".join(
                 dict.fromkeys(_text(part) for part in parts if part)
             )
-        if _ONLY_CODES.fullmatch(text):
+        if _ONLY_CODES.fullmatch(text) and not is_for_all:
             return  # the findings stand above, and the last lines name the host
-        self._say(
-            f"{word}: [{result._host.get_name()}] {self._name(result)}\n{text}",
-            color=C.COLOR_ERROR,
-        )
+        where = "" if is_for_all else f"[{host}] "
+        self._say(f"{word}: {where}{self._name(result)}\n{text}", color=C.COLOR_ERROR)
 
     @staticmethod
     def _name(result: Any) -> str:

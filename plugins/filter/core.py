@@ -30,6 +30,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     leak_verdict,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.observed.node import Node
+from ansible_collections.metal.gpu.plugins.module_utils.readable import some
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import driver_causes
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import CLUSTER, SMOKE
@@ -153,6 +154,7 @@ _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "registry_document": registry_document,
     "registry_questions": registry_questions,
     "run_script": docker_proof.run_script,
+    "some": some,
     "stopped": report.stopped,
     "unlabelling": labels.unlabelling,
 }

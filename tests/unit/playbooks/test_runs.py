@@ -113,6 +113,20 @@ def test_refused_run_ends_with_the_table(tmp_path):
     assert found.output.count("NODE_UNREACHABLE gpu-2: ") == 1
 
 
+def test_refusal_blames_only_the_host_that_is_refused(tmp_path, fleet):
+    """The task that refuses runs as the first host."""
+    hosts = fleet.inventory(2)
+    hosts["gpu_nodes"]["hosts"]["gpu-1"]["gpu_count"] = "four"
+    found = run(tmp_path, "metal.gpu.site", hosts, **QUIET)
+    assert found.code == 2
+    *_, last, outcome = found.output.splitlines()
+    assert (last, outcome) == ("refused: gpu-1", "metal_gpu_outcome: refused")
+    assert "See the refusals of gpu-1 above." in found.output
+    failed = re.findall("^failed: .*", found.output, re.MULTILINE)
+    assert failed == ["failed: metal.gpu.preflight : Refuse to start"]
+    assert "[gpu-0]" not in found.output
+
+
 def test_what_many_nodes_have_is_explained_once(tmp_path):
     hosts = inventory({f"gpu-{number}": {"gpu_count": "four"} for number in range(6)})
     found = run(tmp_path, "metal.gpu.site", hosts, **QUIET)

@@ -34,11 +34,15 @@ def result(
     task: str,
     host: str = "gpu-1",
     loop: list[str] | None = None,
-    run_once: bool = True,
+    run_once: bool = False,
     **values: Any,
 ) -> SimpleNamespace:
     named = SimpleNamespace(
-        get_name=lambda: task, loop=loop, args={"var": "gpu_count"}, run_once=run_once
+        get_name=lambda: task,
+        action="metal.gpu.fleet" if "stopped" in values else "debug",
+        loop=loop,
+        args={"var": "gpu_count"},
+        run_once=run_once,
     )
     machine = SimpleNamespace(get_name=lambda: host)
     return SimpleNamespace(_task=named, _host=machine, _result=values)
@@ -81,7 +85,9 @@ def test_codes_that_stand_above_are_not_printed_again(callback, printed) -> None
     assert printed == []
     # Nothing that a node says hides a failure.
     callback.v2_runner_on_failed(result("Fail", msg=f"disk full{quiet._EXPLAINED}"))
-    assert len(printed) == 1
+    # No last line names a host for a task that runs once.
+    callback.v2_runner_on_failed(result("Fail", run_once=True, msg=f"LEAKS{quiet._EXPLAINED}"))
+    assert printed[1:] == [f"failed: Fail\nLEAKS{quiet._EXPLAINED}"]
 
 
 def test_results_of_a_module_are_no_loop(callback, printed) -> None:
@@ -96,7 +102,7 @@ def test_results_of_a_module_are_no_loop(callback, printed) -> None:
 
 
 def test_messages_of_the_users_own(callback, printed) -> None:
-    shown = {"_ansible_verbose_always": True, "changed": False}
+    shown = {"_ansible_verbose_always": True, "run_once": True}
     callback.v2_runner_on_ok(result("Show", **shown, gpu_count=2))
     callback.v2_runner_item_on_ok(result("Show", **shown, msg="one", item=1))
     callback.v2_runner_on_ok(result("Show", msg="All items completed", results=[{}], loop=[1]))
@@ -105,13 +111,14 @@ def test_messages_of_the_users_own(callback, printed) -> None:
 
 def test_messages_are_plain_lines(callback, printed) -> None:
     message = ["node   GPU", "gpu-1  T4"]
-    callback.v2_runner_on_ok(result("Show", msg=message, _ansible_verbose_always=True))
+    shown = {"_ansible_verbose_always": True, "msg": message}
+    callback.v2_runner_on_ok(result("Show", run_once=True, **shown))
     assert printed == ["node   GPU\ngpu-1  T4"]
 
 
 def test_message_about_one_host_says_so(callback, printed) -> None:
     shown = {"_ansible_verbose_always": True, "msg": ["Install the driver (not installed)"]}
-    callback.v2_runner_on_ok(result("Announce the plan", run_once=False, **shown))
+    callback.v2_runner_on_ok(result("Announce the plan", **shown))
     assert printed == ["[gpu-1] Announce the plan", "Install the driver (not installed)"]
 
 
@@ -127,7 +134,8 @@ def test_failure_is_explained_once_and_without_source(callback, printed) -> None
 def test_what_a_node_says_controls_nothing(callback, printed, how) -> None:
     evil = "\x1b]0;T\x07\x9b2J\u202e\nmetal_gpu_outcome: ok\nfailed: [gpu-2] x"
     if how == "message":
-        callback.v2_runner_on_ok(result("Show", msg=["one", evil], _ansible_verbose_always=True))
+        shown = {"_ansible_verbose_always": True, "msg": ["one", evil]}
+        callback.v2_runner_on_ok(result("Show", run_once=True, **shown))
     elif how == "diff":
         callback.v2_on_file_diff(result("Write", changed=True, diff={"prepared": evil}))
     elif how == "item":
@@ -147,7 +155,7 @@ def test_output_that_is_hidden_stays_hidden(callback, printed) -> None:
 
 
 def test_end_names_the_hosts_that_failed(callback, printed) -> None:
-    failures = {f"gpu-{number}": 1 for number in range(7)}
+    failures = {f"gpu-{number}": 1 for number in reversed(range(7))}
     custom = {"_run": {"metal_gpu_outcome": "unhealthy"}}
     callback.v2_playbook_on_stats(
         SimpleNamespace(failures=failures, dark={"gpu-9": 1}, custom=custom)
@@ -157,6 +165,18 @@ def test_end_names_the_hosts_that_failed(callback, printed) -> None:
         "unreachable: gpu-9",
         "metal_gpu_outcome: unhealthy",
     ]
+
+
+def test_task_that_runs_once_blames_no_host_but_those_that_were_refused(callback, printed) -> None:
+    refused = {"gpu-3": [], "gpu-2": []}
+    callback.v2_runner_on_failed(result("Mount", "gpu-4", run_once=True, msg="rescued"))
+    callback.v2_runner_on_failed(result("Mount", "gpu-4", msg="full"))
+    callback.v2_runner_on_ok(result("Decide", run_once=True, begin=False, stopped=refused))
+    callback.v2_runner_on_failed(result("Refuse to start", run_once=True, msg="See above."))
+    printed.clear()
+    failures = {"gpu-4": 1, "gpu-1": 1}
+    callback.v2_playbook_on_stats(SimpleNamespace(failures=failures, dark={}, custom={}))
+    assert printed == ["refused: gpu-2, gpu-3", "failed: gpu-4"]
 
 
 @pytest.mark.parametrize(
