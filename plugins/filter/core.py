@@ -26,6 +26,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.metal.gpu.plugins.module_utils import findings
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     docker_proof,
+    forbidden,
     leak_docker,
     leak_verdict,
 )
@@ -144,7 +145,7 @@ _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "leaks_of_docker": leaks_of_docker,
     "labelling": labels.labelling,
     "missing": rollout.missing,
-    "no_answer": report.no_answer,
+    "no_answer": forbidden.no_answer,
     "not_running": rollout.not_running,
     "permissions": permissions.needed,
     "plan_device_plugin": plan_device_plugin,

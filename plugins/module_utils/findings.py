@@ -176,9 +176,9 @@ CLOUD_IMAGE (refusal): the node is made from an image of {name}, found by {evide
   writes the configuration of the container engine at each boot
 Remedy: use the GPU image of the cloud, and remove the node from the group
 
-CLUSTER_UNUSABLE (refusal): the API server gave no usable answer: {error}
-Remedy: run `kubectl get nodes` with the same kubeconfig and context; correct metal_gpu_kubeconfig
-  and metal_gpu_context
+CLUSTER_UNUSABLE (refusal): {what}: {error}
+Remedy: {remedy|run `kubectl get nodes` with the same kubeconfig and context; correct
+  metal_gpu_kubeconfig and metal_gpu_context}
 
 CLUSTER_BUSY (refusal): the API server is too busy to answer: {error}
 Remedy: run again later; until then, look for clients that ask too much, with `kubectl get --raw

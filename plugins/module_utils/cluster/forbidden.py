@@ -17,8 +17,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import ANONYMOUS
-from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    ANONYMOUS,
+    NO_FILE,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE, finding
+
+# The message of kube_settings, and that of the finding.
+NO_KUBECONFIG = re.compile(rf"(?:The|no) kubeconfig:? (?P<path>.+) {NO_FILE}(?:\.|$)")
 
 _FORBIDDEN = re.compile(
     r'User "(?P<user>[^"]+)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)"'
@@ -58,6 +64,12 @@ def explain_error(error: str, host: str, otherwise: str, **evidence: str) -> dic
     return finding(otherwise, host, error=error, **evidence)
 
 
+def no_answer(error: str, host: str = "cluster") -> dict[str, str]:
+    """Return the finding for an API server that gave no usable answer."""
+    what, remedy = "the API server gave no usable answer", CATALOGUE["CLUSTER_UNUSABLE"].general
+    return explain_error(error, host, "CLUSTER_UNUSABLE", what=what, remedy=remedy)
+
+
 def missing_permission(user: str, verbs: str, resource: str, namespace: str) -> dict[str, str]:
     """Return the finding for a permission of one user; an empty namespace is the whole cluster."""
     named = _permission(user, verbs, resource, namespace)
@@ -67,6 +79,15 @@ def missing_permission(user: str, verbs: str, resource: str, namespace: str) -> 
 def _permission(user: str, verbs: str, resource: str, namespace: str | None) -> dict[str, Any]:
     scope = f"in the namespace {namespace}" if namespace else "in the whole cluster"
     return {"user": user, "verb": verbs, "resource": resource, "scope": scope}
+
+
+def _no_kubeconfig(text: str) -> tuple[str, dict[str, Any]] | None:
+    match = NO_KUBECONFIG.match(text)
+    if match is None:
+        return None
+    remedy = "set metal_gpu_kubeconfig in inventory.yml, or the environment variable KUBECONFIG"
+    error = f"{match['path']} {NO_FILE}"
+    return "CLUSTER_UNUSABLE", {"what": "no kubeconfig", "error": error, "remedy": remedy}
 
 
 def _plugin(text: str) -> tuple[str, dict[str, Any]] | None:
@@ -125,6 +146,7 @@ def _immutable(text: str) -> tuple[str, dict[str, Any]] | None:
 
 
 _RECOGNISED: tuple[Callable[[str], tuple[str, dict[str, Any]] | None], ...] = (
+    _no_kubeconfig,
     _plugin,
     _unauthenticated,
     _forbidden,

@@ -9,12 +9,11 @@ stop with findings, or drop out, as a node that becomes unreachable does.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import NO_FILE
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import NO_KUBECONFIG
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
@@ -47,7 +46,6 @@ Finding = Mapping[str, str]
 # Outcomes of a run, besides `ok`, `unhealthy` and, in check mode, `planned`.
 CLUSTER_DOWN = "cluster_down"
 REFUSED = "refused"
-_NO_KUBECONFIG = re.compile(rf"The kubeconfig .+ {NO_FILE}\.")
 UNPROVEN = "unproven"
 
 
@@ -346,7 +344,7 @@ def outcome(
 
 def silence(errors: Iterable[str]) -> str:
     """Return the outcome without an answer of the API server: without a kubeconfig, none is due."""
-    return REFUSED if all(map(_NO_KUBECONFIG.search, errors)) else CLUSTER_DOWN
+    return REFUSED if all(map(NO_KUBECONFIG.search, errors)) else CLUSTER_DOWN
 
 
 def statistic(outcome: str) -> dict[str, Any]:

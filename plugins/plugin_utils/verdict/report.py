@@ -9,7 +9,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import (
+    explain_error,
+    no_answer,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.findings import (
     CATALOGUE,
     DOCUMENT,
@@ -103,11 +106,6 @@ def stopped(result: Mapping[str, Any], host: str, task: str) -> list[dict[str, s
         if found["code"] in CATALOGUE
     ]
     return explained or [explain_error(error, host, "RUN_STOPPED", task=task)]
-
-
-def no_answer(error: str) -> dict[str, str]:
-    """Return the finding for an API server that gave no usable answer."""
-    return explain_error(error, "cluster", "CLUSTER_UNUSABLE")
 
 
 def _error(result: Mapping[str, Any]) -> str:

@@ -32,9 +32,9 @@ def ask(
 ) -> Answer:
     """Query the cluster about all nodes at once. It gets `wait_s` to report what is expected."""
     from ansible_collections.metal.gpu.plugins.module_utils.cluster import capacity, kube_settings
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import no_answer
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import parse_quantity
-    from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import no_answer
 
     if not questions:
         return Answer({}, ())

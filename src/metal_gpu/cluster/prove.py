@@ -18,8 +18,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     smoke_pod,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import (
-    explain_error,
     missing_permission,
+    no_answer,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
@@ -53,7 +53,7 @@ def prove(
             return _compute(client, facts, settings), []
         user = client.user() or "this user"
     except KubeError as error:
-        return {}, [explain_error(str(error), "cluster", "CLUSTER_UNUSABLE")]
+        return {}, [no_answer(str(error))]
     return {}, [missing_permission(user, "create", "pods", settings.namespace)]
 
 

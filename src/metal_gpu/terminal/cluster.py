@@ -155,7 +155,7 @@ def _run(
     how: str,
 ) -> int:
     """Ask the cluster, print, and return the exit code."""
-    from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import no_answer
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_settings import (
         AUTH_ARGUMENTS,
@@ -176,7 +176,7 @@ def _run(
         output.error(str(error))
         return exit_codes.USAGE
     except KubeError as error:
-        found = explain_error(str(error), "cluster", "CLUSTER_UNUSABLE")
+        found = no_answer(str(error))
         if how == "json":
             output.print_json({"nodes": [], "plugins": None, "notes": [], "findings": [found]})
         else:

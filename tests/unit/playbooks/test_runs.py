@@ -136,7 +136,7 @@ def test_what_many_nodes_have_is_explained_once(tmp_path):
     assert "VARIABLE_INVALID gpu-0, gpu-1, gpu-2, gpu-3, gpu-4 and 1 more: gpu_count is" in findings
     assert table.count("VARIABLE_INVALID") == 6
     assert "CLUSTER_UNUSABLE cluster: " in findings  # no node has a name, and it is told at once
-    assert "The kubeconfig /nonexistent does not exist." in findings
+    assert "no kubeconfig: /nonexistent does not exist" in findings
 
 
 def test_refusal_of_the_cluster_is_in_every_row(tmp_path, fleet):

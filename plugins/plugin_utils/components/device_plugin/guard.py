@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import no_answer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.proof_pod import MANAGED_BY, MANAGER
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
@@ -297,7 +297,7 @@ def plan_guard(
         data["removed"] = removed(found)
         return
     for error in observed["policy_errors"]:
-        plan.refusals.append(explain_error(error, plan.host, "CLUSTER_UNUSABLE"))
+        plan.refusals.append(no_answer(error, plan.host))
     for kind, policies in found.items():
         if any(one["metadata"]["name"] == NAME and not _is_ours(one) for one in policies or ()):
             plan.refuse("GUARD_NAME_TAKEN", kind=kind, name=NAME)

@@ -14,7 +14,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     gpu_claims,
     rivals,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import no_answer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling import (
     selector_text,
     selects,
@@ -79,7 +79,7 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         )
         return plan.result()
     for error in observed["errors"]:
-        plan.refusals.append(explain_error(error, CLUSTER, "CLUSTER_UNUSABLE"))
+        plan.refusals.append(no_answer(error, CLUSTER))
     for installer, value, hosts in operators.installers(observed):
         name = _name(installer["metadata"])
         plan.notice("OPERATOR_INSTALLS", found=name, value=value, hosts=", ".join(hosts))

@@ -14,7 +14,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_settings
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import (
+    explain_error,
+    no_answer,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
     ApiUnauthorised,
     ApiUntrusted,
@@ -260,6 +263,18 @@ def test_a_plugin_without_credentials_stops_before_any_request(
     assert f"the credential plugin {path} of the kubeconfig" in finding["message"]
     assert said in finding["message"]
     assert finding["remedy"].endswith("the kubeconfig gives this hint: pip install it")
+
+
+def test_without_a_kubeconfig_no_server_is_blamed(tmp_path):
+    with pytest.raises(kube_settings.SettingsInvalid) as caught:
+        connect(kubeconfig=str(tmp_path / "gone"))
+    found = no_answer(str(caught.value))
+    assert found["code"] == "CLUSTER_UNUSABLE"
+    assert found["message"] == f"cluster: no kubeconfig: {tmp_path}/gone does not exist"
+    assert found["remedy"].startswith("set metal_gpu_kubeconfig in inventory.yml, or ")
+    other = no_answer("The kubeconfig /a: Invalid kube-config. File does not exist: /b")
+    assert other["message"].startswith("cluster: the API server gave no usable answer: The kube")
+    assert other["remedy"].startswith("run `kubectl get nodes`")
 
 
 def test_a_plugin_with_credentials(cluster, tmp_path):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import no_answer
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import question, reconcile
 from ansible_collections.metal.gpu.tests.unit.support import done, smi_xml
@@ -454,7 +455,7 @@ def test_what_is_not_known_is_not_ok(
     assert verdict["ok"] is (not codes)
 
 
-NO_CLUSTER = finding("CLUSTER_UNUSABLE", "cluster", error="x")
+NO_CLUSTER = no_answer("x")
 AWAY = finding("NODE_UNREACHABLE", "gpu-1", error="timed out")
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import no_answer
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.plugin_utils.tags import ROLES
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, former
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import no_answer, table, word
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import table, word
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     CRIO,
     plan,
@@ -297,7 +298,7 @@ def test_restart_between_two_observations() -> None:
 
 
 def test_findings_that_every_host_has_are_nobodys_own() -> None:
-    silence = finding("CLUSTER_UNUSABLE", "cluster", error="x")
+    silence = no_answer("x")
     answers = fleet.Answers({}, {}, [silence], ("cluster",))
     verdict = fleet.judge(host(planned()), answers, None, drift=False)
     assert codes(verdict) == ["CLUSTER_UNUSABLE"]
