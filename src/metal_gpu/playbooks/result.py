@@ -95,7 +95,8 @@ def _host(progress: Progress, name: str, rc: int, reported: Sequence[Values]) ->
     state = "ok" if has_ended or verdict is not None else "unknown"
     if name in progress.unreachable:
         state = "unreachable"
-    elif name in progress.failures or (
+    # The task that refuses a run fails as the first host.
+    elif (name in progress.failures and progress.outcome != "refused") or (
         not (verdict or {}).get("planned") and any(one.get("severity") != NOTICE for one in found)
     ):
         state = "failed"

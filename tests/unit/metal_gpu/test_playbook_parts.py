@@ -702,6 +702,14 @@ def test_a_refused_run_has_the_findings_of_its_hosts(a_run):
     (host,) = document_of(a_run.progress)["hosts"]
     assert (host["state"], host["findings"][0]["code"]) == ("failed", "SUDO_REFUSED")
     assert host["verdict"] == "SUDO_REFUSED"
+    a_run.feed(  # the task that refuses runs as the first host
+        "playbook_on_stats",
+        failures={"gpu-0": 1},
+        processed={"gpu-0": 1, "gpu-1": 1},
+        artifact_data={"metal_gpu_outcome": "refused"},
+    )
+    states = {one["host"]: one["state"] for one in document_of(a_run.progress)["hosts"]}
+    assert states == {"gpu-0": "unknown", "gpu-1": "failed"}
 
 
 @pytest.mark.parametrize(
