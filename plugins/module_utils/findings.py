@@ -1001,8 +1001,9 @@ Remedy: nothing to do; with an unusable repository, every later run of the packa
   fail
 
 PACKAGE_VERSION_MISSING (failure): no enabled repository has {package}; available versions: {found}
-Remedy: add a repository that has it; or, if the role has a variable for its version, set that to an
-  available version; if the role's *_repository is false, it uses the sources of the node alone
+Remedy: add a repository that has it; or {setting|if the role has a variable for its version, set
+  that to an available version}; if the role's *_repository is false, it uses the sources of the
+  node alone
 
 DEPENDENCY_MISSING (failure): no enabled repository has {needed}
 Remedy: enable the repository that has it, and run again; for the driver on Red Hat's distributions,

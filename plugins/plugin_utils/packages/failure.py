@@ -9,7 +9,7 @@ The texts are those of apt 2.4 to 3.0 and dnf 4, in the locale C.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
@@ -77,6 +77,14 @@ _PASSING = re.compile(
 _NOBODY = {"pid": "unknown", "command": ""}
 _INTERRUPTED = re.compile(r"dpkg was interrupted")
 _NEAREST = 4
+# The role's variable of the version of a package, the first that fits.
+_VARIABLES = {
+    "docker-ce": "docker_ce_version",
+    "containerd": "containerd_version",
+    "cri-o": "crio_version",
+    "(lib)?nvidia-container": "nvidia_container_runtime_version",
+    ".*nvidia|cuda-": "nvidia_driver_version",
+}
 _LINES_OF_AN_ERROR = 6
 
 
@@ -216,7 +224,8 @@ def _missing(
         return []
     text, family = answers["versions"], node["os"]["family"]
     available = parse_madison(text) if family == "debian" else parse_dnf_list(text)
-    missing: dict[tuple[str, str], list[str]] = {}
+    names = list(names)
+    missing: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     epel: list[str] = []
     for argument in names:
         name, version = split(argument, family)
@@ -226,17 +235,29 @@ def _missing(
         if family == REDHAT and name in OF_EPEL and not versions:
             epel.append(name)
             continue
-        found = ", ".join(nearest(version, versions)) or "none"
-        missing.setdefault((version, found), []).append(name)
+        missing.setdefault((version, tuple(nearest(version, versions))), []).append(name)
     return of_epel(host, epel) + [
         finding(
             "PACKAGE_VERSION_MISSING",
             host,
             package=", ".join(packages) + (f" in version {version}" if version else ""),
-            found=found,
+            found=", ".join(found) or "none",
+            setting=_setting(packages[0], found if version else (), names),
         )
         for (version, found), packages in missing.items()
     ]
+
+
+def _setting(package: str, found: Sequence[str], names: Iterable[str]) -> str:
+    """Return how to ask for an available version: with the variable of the role, if it has one."""
+    variables = [variable for pattern, variable in _VARIABLES.items() if re.match(pattern, package)]
+    if not found or not variables:
+        return "if the role has a variable for its version, set that to an available version"
+    variable = variables[0]
+    if package == "containerd.io" and any(name.startswith("docker-ce") for name in names):
+        variable = "docker_ce_containerd_version"
+    upstream = re.sub(r"^\d+:|-.*", "", found[0])
+    return f"set `{variable}: {upstream}` in inventory.yml"
 
 
 def split(argument: str, family: str) -> tuple[str, str]:

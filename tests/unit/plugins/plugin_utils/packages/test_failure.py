@@ -950,6 +950,39 @@ def test_missing(family: str, names: list[str], versions: str, expected: list[st
 
 
 @pytest.mark.parametrize(
+    ("family", "name", "versions", "setting"),
+    [
+        ("debian", "nvidia-open=580.99.99-1", "580.178.04-1", "nvidia_driver_version: 580.178.04"),
+        ("redhat", "kmod-nvidia-open-dkms-580.99.99-1.el9", "3:580.178.04-1.el9",
+         "nvidia_driver_version: 580.178.04"),
+        ("debian", "docker-ce=5:29.9", "5:29.8.1-1~debian.12", "docker_ce_version: 29.8.1"),
+        ("debian", "containerd.io=2.9", "2.4.1-1~debian.12", "containerd_version: 2.4.1"),
+        ("debian", "cri-o=1.36.9", "1.36.6-1.1", "crio_version: 1.36.6"),
+        ("debian", "libnvidia-container1=1.99", "1.20.1-1",
+         "nvidia_container_runtime_version: 1.20.1"),
+        ("debian", "other=1.99", "1.20.1-1", None),
+        ("debian", "nvidia-open=580.99.99-1", "", None),
+    ],
+)  # fmt: skip
+def test_the_variable_of_a_missing_version_is_named(
+    family: str, name: str, versions: str, setting: str | None
+) -> None:
+    package = split(name, family)[0]
+    row = f"{package} | {versions} | x" if family == "debian" else f"{package}.x86_64 {versions} x"
+    answers = {"versions": row if versions else "x | 1 | y"}
+    text = "no available installation candidate"
+    found = explained(text, answers, names=[name], family=family).findings[0]
+    assert (f"set `{setting}`" if setting else "if the role has a variable") in found["remedy"]
+
+
+def test_containerd_of_docker_has_another_variable() -> None:
+    answers = {"versions": MADISON + "docker-ce | 5:29.8.1-1 | x\n"}
+    names = ["docker-ce=5:29.8.1-1", *CHOICES["names"]]  # type: ignore[misc]
+    (found,) = explained("no available installation candidate", answers, names=names).findings
+    assert "set `docker_ce_containerd_version: 2.4.2`" in found["remedy"]
+
+
+@pytest.mark.parametrize(
     ("family", "versions", "expected"),
     [
         pytest.param(
