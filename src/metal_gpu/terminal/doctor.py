@@ -54,7 +54,7 @@ def doctor(
 ) -> None:
     """Examine machines: what is there, what `site` would do, and what is wrong, with remedies.
 
-    Changes nothing. Prints one block per machine. Unreachable machines don't delay the others.
+    Changes nothing. Prints one block per machine, in their order. Asks many at the same time.
 
     Exit codes: 0 all is well; 1 a machine has a problem; 2 the arguments or the inventory cannot
     be used; 3 a machine gave no answer.
@@ -84,7 +84,10 @@ def doctor(
 def _examine(
     machines: Chosen, settings: Settings, forks: int, *, as_json: bool, quiet: bool
 ) -> int:
-    """Print what is found about each host when it answers. Return the exit code."""
+    """Print what is found about each host when it and those before it answered.
+
+    Return the exit code.
+    """
     from metal_gpu.fleet import Fleet
     from metal_gpu.terminal import doctor_report, output
 
@@ -92,6 +95,8 @@ def _examine(
     rows: list[Row] = []
     codes = [exit_codes.OK]
     names: dict[str, str] = {}
+    waiting: dict[int, Row] = {}
+    shown = 0
     place = {host: number for number, host in enumerate(one.name for one in hosts)}
     for node in Fleet(hosts, settings, limit=min(forks, len(hosts) or 1)).observe():
         node, row = doctor_report.judged(node)
@@ -99,8 +104,11 @@ def _examine(
         if node.observed and node.observed["kubelet"]["node_name"]:
             names[node.name] = node.observed["kubelet"]["node_name"]
         rows.append(row)
-        if not as_json:
+        waiting[place[row["name"]]] = row
+        while not as_json and shown in waiting:
+            row = waiting.pop(shown)
             doctor_report.show(row, quiet=quiet, is_listed=machines.options is not None)
+            shown += 1
     clashes = doctor_report.clashes(names)
     if clashes:
         codes.append(exit_codes.FOUND)

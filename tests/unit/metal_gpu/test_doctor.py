@@ -71,6 +71,7 @@ def test_each_host_has_its_line_and_the_others_go_on(start, known, key, inventor
     assert "good: " in result.stdout
     assert "kernel " in result.stdout
     assert "new: not examined" in result.stdout
+    assert result.stdout.index("good: ") < result.stdout.index("new: ")  # although new is faster
     assert "refusal HOST_KEY_UNKNOWN new: " in result.stdout
     assert "    remedy: compare the fingerprint" in result.stdout
     assert "1 not examined" in result.stderr
