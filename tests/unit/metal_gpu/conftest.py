@@ -27,13 +27,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     # ssh takes the home of /etc/passwd: the real program gets the files of this one.
-    of_home = tmp_path / "of-home"
+    of_home = tmp_path / "programs" / "of-home"
+    of_home.parent.mkdir()
     of_home.write_text(
         f"Include {folder}/.ssh/config\n"
         f"UserKnownHostsFile {folder}/.ssh/known_hosts {folder}/.ssh/known_hosts2\n"
     )
-    program = tmp_path / "programs" / "ssh"
-    program.parent.mkdir()
+    program = of_home.with_name("ssh")
     program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {of_home} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
