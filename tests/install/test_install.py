@@ -59,7 +59,7 @@ for path in sorted(home.glob("metal/gpu/plugins/*_utils/**/*.py")):
 WITH_ANSIBLE = {
     "cluster/kube_module ansible",
     "module_runner ansible",
-    "packages/signing_key ansible",
+    "packages/repository_key ansible",
     "quiet ansible",
 }
 
