@@ -179,7 +179,7 @@ def plan_next(
     node = of_version(node, choice.fits if choice else lambda one: works in (one, None))
     newer, dkms = node["driver"]["next_kernel"], node["driver"]["dkms"]
     if node["signed_modules"]:
-        return  # see signed.py
+        return  # see working.py
     sources = dkms["sources"]
     if choice and has_lost_entry(node, choice):
         sources = dkms["addable"]
@@ -226,7 +226,7 @@ def lost_by_reboot(plan: Plan[Data], node: Node) -> str | None:
     newer = node["driver"]["next_kernel"]
     if newer is None or newer["module"] or newer["release"] in plan.data.get("kernels", []):
         return None
-    # Ubuntu's signed modules; see signed.py.
+    # Ubuntu's signed modules; see working.py.
     coming = plan.data.get("following", []) if plan.has_step(steps.FOLLOW) else []
     has_signed = any(one.endswith(f"-{newer['release']}") for one in coming)
     return None if has_signed else newer["release"]
