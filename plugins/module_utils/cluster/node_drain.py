@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import gpu_claims
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import gpu_claims, pod_status
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
@@ -90,10 +90,6 @@ class NodeRow(NamedTuple):
 
 def parse_row(node: Mapping[str, Any]) -> NodeRow:
     metadata, status = node["metadata"], section(node, "status")
-    is_ready = any(
-        (condition["type"], condition["status"]) == ("Ready", "True")
-        for condition in status.get("conditions", ())
-    )
     amounts = (
         parse_quantity(amount)
         for resource, amount in section(status, "allocatable").items()
@@ -106,7 +102,7 @@ def parse_row(node: Mapping[str, Any]) -> NodeRow:
         unschedulable=unschedulable,
         mark=mark,
         cordoned=unschedulable and mark is not None and _is_ours(metadata),
-        ready=is_ready,
+        ready=pod_status.is_true(status, "Ready"),
         gpus=int(sum(amounts)),
         boot_id=str(section(status, "nodeInfo").get("bootID") or ""),
     )

@@ -57,6 +57,12 @@ HOPELESS = NO_IMAGE | {
 }
 
 
+def is_true(status: Mapping[str, Any], condition: str) -> bool:
+    """Tell whether a condition in the status of a Pod or of a Node is true."""
+    found = status.get("conditions") or ()
+    return any(one["type"] == condition and one["status"] == "True" for one in found)
+
+
 def is_hopeless(state: Mapping[str, Any]) -> bool:
     """Tell whether a container that waits will not start, however long one waits with it."""
     reason, message = state.get("reason"), state.get("message") or ""

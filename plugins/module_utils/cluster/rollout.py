@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Does a DaemonSet of the device plugin run on the nodes? Wait until it does."""
+"""Does a DaemonSet of the device plugin run on the nodes? Wait until it does.
+
+Source: https://kubernetes.io/docs/tasks/manage-daemon/update-daemon-set/
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
@@ -74,14 +77,19 @@ def wait(client: Client, asked: Mapping[str, Any], timer: Timer) -> dict[str, An
             grown = pod.restarts - first.setdefault(pod.uid, pod).restarts
             if pod.has_no_image or grown >= (1 if first[pod.uid].is_backing_off else 2):
                 failed.add(pod.uid)
+        current = {pod.node: pod for pod in pods if newest in (None, pod.revision)}
+        former = {pod.node for pod in pods if pod.node not in current}
         mine = {pod for pod in pods if pod.node in asked["nodes"]}
-        waiting = not_running(pods, asked["nodes"], newest)
+        waiting = _not_running(pods, asked["nodes"], current, former, is_any=newest is None)
         if not daemonset.is_seen:
             waiting = dict.fromkeys(
                 asked["nodes"], "the controller manager does not see the change"
             )
         elif waiting:
-            if _is_hopeless(pods, waiting, newest, failed, daemonset.slots):
+            stuck = {pod.node for pod in pods if pod.uid in failed and not pod.is_ready}
+            others = waiting.keys() - stuck
+            # The controller replaces pods only as long as fewer than so many do not run.
+            if not others or (others <= former and len(stuck) >= daemonset.slots):
                 break
         # A container that ends at once is ready for a moment.
         elif before is None or before == mine:
@@ -134,13 +142,12 @@ def _keep(pod: dict[str, Any]) -> Pod | None:
     """Leave out pods that end, and those that cannot register devices, which share the selector."""
     if pod["metadata"].get("deletionTimestamp") or not pod_status.is_device_plugin(pod):
         return None
-    conditions = section(pod, "status").get("conditions", ())
     state = pod_status.waiting(pod)
     return Pod(
         uid=pod["metadata"].get("uid", pod["metadata"]["name"]),
         node=pod_status.target_node(pod),
         revision=section(pod, "metadata", "labels").get(_REVISION, ""),
-        is_ready=any(one["type"] == "Ready" and one["status"] == "True" for one in conditions),
+        is_ready=pod_status.is_true(section(pod, "status"), "Ready"),
         restarts=sum(one.get("restartCount") or 0 for one in pod_status.statuses(pod)),
         is_backing_off=state.get("reason") == "CrashLoopBackOff",
         has_no_image=pod_status.has_no_image(state),
@@ -149,44 +156,29 @@ def _keep(pod: dict[str, Any]) -> Pod | None:
     )
 
 
-def not_running(
-    pods: Sequence[Pod], nodes: Iterable[str], newest: str | None = None
+def _not_running(
+    pods: Iterable[Pod],
+    nodes: Iterable[str],
+    current: Mapping[str, Pod],
+    former: Collection[str],
+    *,
+    is_any: bool,
 ) -> dict[str, str]:
     """Return, for each of these nodes without a running pod, the reason.
 
-    Without `newest`, a pod of any revision counts. Other nodes do not count: one that is switched
-    off would never end the wait. But the controller may wait for it, so it is named.
+    With `is_any`, a pod of any revision counts. Other nodes do not count: one that is switched off
+    would never end the wait. But the controller may wait for it, so it is named.
     """
-    current = {pod.node: pod for pod in pods if newest in (None, pod.revision)}
-    former = {pod.node for pod in pods} - current.keys()
     blockers = sorted({pod.node for pod in pods if not pod.is_ready})
     waiting = {}
     for node in nodes:
         if node in current:
             if not current[node].is_ready:
                 waiting[node] = f"{current[node].name} is {current[node].state}"
-        elif newest is None:
+        elif is_any:
             waiting[node] = "the node has no pod"
         else:
             waiting[node] = "the node has no pod of this version"
             if node in former and blockers:
                 waiting[node] += f"; the update may wait for {', '.join(blockers[:3])}"
     return waiting
-
-
-def _is_hopeless(
-    pods: Sequence[Pod],
-    waiting: Iterable[str],
-    newest: str | None,
-    failed: set[str],
-    slots: int,
-) -> bool:
-    """Tell whether no other node will have a running pod.
-
-    The controller replaces pods only as long as fewer than so many do not run.
-    """
-    stuck = {pod.node for pod in pods if pod.uid in failed and not pod.is_ready}
-    current = {pod.node for pod in pods if newest in (None, pod.revision)}
-    former = {pod.node for pod in pods} - current
-    others = {*waiting} - stuck
-    return not others or (others <= former and len(stuck) >= slots)

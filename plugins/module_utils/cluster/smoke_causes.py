@@ -202,10 +202,7 @@ def is_untouched(status: Mapping[str, Any]) -> bool:
     The kubelet asks the device plugin before it writes anything, without a time limit: kubernetes
     v1.37.1, pkg/kubelet/cm/devicemanager/manager.go.
     """
-    bound = any(
-        one["type"] == "PodScheduled" and one["status"] == "True"
-        for one in status.get("conditions", ())
-    )
+    bound = pod_status.is_true(status, "PodScheduled")
     return bound and not status.get("startTime") and not status.get("containerStatuses")
 
 

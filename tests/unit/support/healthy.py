@@ -41,7 +41,7 @@ REPOSITORY = {
     "repository_fingerprint": "0" * 40,
     "now": datetime(2026, 11, 22, tzinfo=UTC),
 }
-_DESIRED: dict[str, dict[str, Any]] = {
+DESIRED: dict[str, dict[str, Any]] = {
     "preflight": {"engine": "auto", "gpu_count": None, "kubelet": True},
     "nvidia_driver": {
         "source": "auto",
@@ -163,8 +163,8 @@ _REPORTS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "2330": ("hopper", 580, {"*": smi_xml.COMPLETED}),
 }
 
-ROLES = tuple(_DESIRED)
-DRIVER_DESIRED = _DESIRED["nvidia_driver"]
+ROLES = tuple(DESIRED)
+DRIVER_DESIRED = DESIRED["nvidia_driver"]
 
 
 class Node(NamedTuple):
@@ -188,7 +188,7 @@ class Node(NamedTuple):
         """Return the plan of each role, by its name."""
         shared = {"host": "gpu-1", "state": state}
         return {
-            role: PLANNERS[role](node, {**shared, **_DESIRED[role]}) for role in roles or self.roles
+            role: PLANNERS[role](node, {**shared, **DESIRED[role]}) for role in roles or self.roles
         }
 
     def judge(self, node: dict[str, Any]) -> dict[str, Any]:

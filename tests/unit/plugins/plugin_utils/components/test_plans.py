@@ -6,90 +6,37 @@ from __future__ import annotations
 import copy
 import re
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import PLANNERS
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.planning import (
+    PLANNERS,
+    SITE,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import plan as platform
 from ansible_collections.metal.gpu.tests.unit.support import done
+from ansible_collections.metal.gpu.tests.unit.support.healthy import DESIRED, REPOSITORY
 
 ROOT = Path(__file__).parents[5]
 FIXTURES = ROOT / "tests" / "unit" / "fixtures" / "plans"
-REPOSITORY = {
-    "now": datetime(2026, 11, 22, tzinfo=UTC),
-    "repository": True,
-    "repository_url": "https://mirror.example/",
-    "repository_suite": "/",
-    "repository_key": "https://mirror.example/key.asc",
-    "repository_fingerprint": "0" * 40,
+# What these tests ask for, and nodes on which nothing is left to do do not have.
+DIFFERENT: dict[str, dict[str, Any]] = {
+    "containerd": {"version": "2.4.1"},
+    "crio": {"version": "1.36.6", **REPOSITORY},
+    "registries": {"engine": "auto", "hosts": [], "restart_ok": False, "check": True},
+    "docker_ce": {"containerd_version": "2.4.1"},
+    "nvidia_container_runtime": {"default": False, "replace_oci_hooks": False},
 }
 CHOICES: dict[str, dict[str, Any]] = {
-    "preflight": {
-        **{"host": "gpu-1", "state": "present", "engine": "auto", "gpu_count": None},
-        "kubelet": True,
-    },
-    "nvidia_driver": {
-        "host": "gpu-1",
-        "state": "present",
-        "source": "auto",
-        "version": "580.178.04",
-        "branch": 0,
-        "flavour": "auto",
-        "reboot_ok": None,
-        "runfile_url": "",
-        "runfile_sha256": "",
-        "switch_ok": False,
-        "module_parameters": {},
-        "peermem": False,
-        **REPOSITORY,
-    },
-    "containerd": {"host": "gpu-1", "state": "present", "version": "2.4.1", **REPOSITORY},
-    "crio": {"host": "gpu-1", "state": "present", "version": "1.36.6", **REPOSITORY},
-    "registries": {
-        "host": "gpu-1",
-        "state": "present",
-        "engine": "auto",
-        "hosts": [],
-        "restart_ok": False,
-        "check": True,
-    },
-    "docker_ce": {
-        "host": "gpu-1",
-        "state": "present",
-        "version": "29.8.1",
-        "containerd_version": "2.4.1",
-        "replace_distribution": False,
-        "v1_removal_ok": False,
-        "packages": [],
-        "daemon_options": {},
-        "proxy": {},
-        "restart_ok": False,
-        "users": [],
-        "cri_dockerd_url": "https://mirror.example/cri-dockerd.deb",
-        "cri_dockerd_checksum": "sha256:00",
-        **REPOSITORY,
-    },
-    "nvidia_container_runtime": {
-        "host": "gpu-1",
-        "state": "present",
-        "engine": "auto",
-        "engine_is_new": False,
-        "cri_is_planned": False,
-        "driver_is_planned": False,
-        "upgrade_ok": False,
-        "restart_ok": False,
-        "version": "1.20.1",
-        "default": False,
-        "cdi": True,
-        "replace_oci_hooks": False,
-        "envvar": "auto",
-        **REPOSITORY,
-    },
-    "kubelet_device_plugins": {"host": "gpu-1", "state": "present"},
+    role: {
+        **{"host": "gpu-1", "state": "present"},
+        **copy.deepcopy(DESIRED.get(role, {})),
+        **DIFFERENT.get(role, {}),
+    }
+    for role in SITE
 }
 STEPPERS = [name for name in PLANNERS if name != "preflight"]
 
